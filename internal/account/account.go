@@ -1,0 +1,295 @@
+// Package account is the exact arithmetic behind one key: a token bucket, a
+// fixed window or a rolling log, seen at an instant.
+//
+// Nothing here reads a clock, locks, or knows of keys and stores. Instants are
+// nanoseconds since the Unix epoch, and the callers see to it that they never
+// go back. All arithmetic is integer: what is used of an account is counted in
+// units of which one token has Per (token bucket) or one (window, log), so that
+// a token bucket gains exactly Tokens units a nanosecond, and no remainder is
+// ever lost.
+//
+//	used'(t+dt) = max(0, used(t) - dt*Tokens)
+//	balance     = (Capacity*Per - used) / Per   tokens
+//
+// A token bucket is kept as the instant at which it is full again:
+// full = now + used/Tokens nanoseconds, as whole nanoseconds and a remainder in
+// Tokens-ths of one. Refilling needs no write, and an account that is full is
+// the same as none (GCRA of ITU-T I.371 keeps the same instant, without the
+// remainder).
+package account
+
+import (
+	"math"
+	"math/big"
+	"slices"
+)
+
+// Algorithm says how an account refills. The values are those of the limiter
+// package, which converts between the two.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	TokenBucket Algorithm = iota
+	FixedWindow
+	RollingLog
+)
+
+// Limit is a valid limit, prepared for arithmetic. It is immutable.
+type Limit struct {
+	Algorithm Algorithm
+	Tokens    uint64 // tokens per Per
+	Per       uint64 // nanoseconds
+	Burst     uint64 // capacity in tokens
+
+	unit     uint64  // units in one token
+	capacity Uint128 // capacity in units
+}
+
+// NewLimit prepares a limit; the numbers are valid, and burst is the capacity
+// itself, never 0.
+func NewLimit(a Algorithm, tokens, per, burst int64) Limit {
+	l := Limit{Algorithm: a, Tokens: uint64(tokens), Per: uint64(per), Burst: uint64(burst), unit: 1}
+	if a == TokenBucket {
+		l.unit = l.Per
+	}
+	l.capacity = mul(l.Burst, l.unit)
+	return l
+}
+
+// FillTime returns the nanoseconds, rounded up, in which an empty account is
+// full again, saturating at MaxInt64.
+func FillTime(tokens, per, burst int64) int64 {
+	return int64(mul(uint64(burst), uint64(per)).ceilDiv(uint64(tokens)))
+}
+
+// State is what an account keeps beside its limit and its log.
+//
+//   - Token bucket: At is the instant at which it is full again, modulo 2^64,
+//     and Rest the remainder in Tokens-ths of a nanosecond, with the top bit set
+//     where At lies beyond the range of int64.
+//   - Fixed window: At is the number of the window since the Unix epoch and Rest
+//     the tokens used in it.
+//   - Rolling log: neither; see [Log].
+type State struct {
+	At   int64
+	Rest uint64
+}
+
+// beyond marks a full instant above MaxInt64: instants end there, refills do not.
+const beyond = 1 << 63
+
+// Account is a limit with the state that is counted under it. A nil Limit is an
+// account that was never drawn on, which is full under every limit.
+type Account struct {
+	Limit *Limit
+	State State
+	Log   *Log // rolling log only; shared by the copies of an Account
+}
+
+// Used returns the units used at now: 0 is full, and more than the capacity is
+// debt.
+func (a Account) Used(now int64) Uint128 {
+	if a.Limit == nil {
+		return Uint128{}
+	}
+	switch a.Limit.Algorithm {
+	case FixedWindow:
+		if index, _ := window(now, a.Limit.Per); index == a.State.At {
+			return Uint128{Lo: a.State.Rest}
+		}
+		return Uint128{}
+	case RollingLog:
+		return Uint128{Lo: a.Log.used(now, a.Limit.Per)}
+	default:
+		return a.bucketUsed(now)
+	}
+}
+
+func (a Account) bucketUsed(now int64) Uint128 {
+	rest := a.State.Rest
+	if rest&beyond == 0 && a.State.At < now {
+		return Uint128{}
+	}
+	ns := uint64(a.State.At) - uint64(now)
+	return mul(ns, a.Limit.Tokens).add(Uint128{Lo: rest &^ beyond})
+}
+
+// bucketState is the inverse of bucketUsed.
+func bucketState(l *Limit, used Uint128, now int64) State {
+	ns, rest := used.div(l.Tokens)
+	if ns > uint64(math.MaxInt64)-uint64(now) {
+		rest |= beyond
+	}
+	return State{At: int64(uint64(now) + ns), Rest: rest}
+}
+
+// window returns the number of the window that now lies in and the nanoseconds
+// left of it, at least 1. Windows are whole multiples of per since the epoch.
+func window(now int64, per uint64) (index, left int64) {
+	p := int64(per)
+	index, gone := now/p, now%p
+	if gone < 0 {
+		index, gone = index-1, gone+p
+	}
+	return index, p - gone
+}
+
+// Outcome is what one account says to a cost.
+type Outcome uint8
+
+// The outcomes, numbered as in the limiter package.
+const (
+	Allow Outcome = iota + 1
+	Deny
+	Never
+)
+
+// Judge says what becomes of cost while used units are used: Never above the
+// capacity, Allow for a cost of 0 even in debt, else by the balance.
+func (l *Limit) Judge(used Uint128, cost uint64) Outcome {
+	switch {
+	case cost > l.Burst:
+		return Never
+	case cost == 0 || !l.capacity.less(l.After(used, cost)):
+		return Allow
+	default:
+		return Deny
+	}
+}
+
+// After returns the units used once cost is paid.
+func (l *Limit) After(used Uint128, cost uint64) Uint128 { return used.add(mul(cost, l.unit)) }
+
+// Remaining returns the whole tokens left while used units are used; 0 in debt.
+func (l *Limit) Remaining(used Uint128) int64 {
+	whole, _ := l.capacity.floorSub(used).div(l.unit)
+	return int64(whole)
+}
+
+// Capacity returns the capacity in units, for [LessRatio].
+func (l *Limit) Capacity() Uint128 { return l.capacity }
+
+// TokensUsed returns used in whole tokens, rounded up.
+func (l *Limit) TokensUsed(used Uint128) uint64 { return used.ceilDiv(l.unit) }
+
+// Wait returns the least number of nanoseconds after which cost, which is
+// denied now, can be paid:
+//
+//	ceil((used + cost*unit - capacity) / Tokens)
+//
+// for a token bucket; the rest of the window; or until enough of the oldest
+// entries leave the log.
+func (a Account) Wait(used Uint128, now int64, cost uint64) int64 {
+	l := a.Limit
+	switch l.Algorithm {
+	case FixedWindow:
+		_, left := window(now, l.Per)
+		return left
+	case RollingLog:
+		return a.Log.wait(now, l.Per, l.Burst-cost)
+	default:
+		missing := l.After(used, cost).sub(l.capacity)
+		return int64(missing.ceilDiv(l.Tokens))
+	}
+}
+
+// Reset returns the nanoseconds until the account is full again; for a fixed
+// window until the window ends, used or not.
+func (a Account) Reset(used Uint128, now int64) int64 {
+	l := a.Limit
+	switch l.Algorithm {
+	case FixedWindow:
+		_, left := window(now, l.Per)
+		return left
+	case RollingLog:
+		return a.Log.wait(now, l.Per, 0)
+	default:
+		return int64(used.ceilDiv(l.Tokens))
+	}
+}
+
+// Debit takes cost from the account, which has used units used at now and whose
+// balance is known to suffice, and returns what is used then.
+func (a *Account) Debit(used Uint128, now int64, cost uint64) Uint128 {
+	if a.Limit.Algorithm == RollingLog {
+		a.Log = a.Log.add(now, a.Limit.Per, cost)
+		return a.Limit.After(used, cost)
+	}
+	used = a.Limit.After(used, cost)
+	a.set(used, now)
+	return used
+}
+
+// set stores the units used at now in a bucket or a window.
+func (a *Account) set(used Uint128, now int64) {
+	if a.Limit.Algorithm == FixedWindow {
+		index, _ := window(now, a.Limit.Per)
+		a.State = State{At: index, Rest: used.Lo}
+		return
+	}
+	a.State = bucketState(a.Limit, used, now)
+}
+
+// Settle corrects what was taken at the instant at by delta tokens: a negative
+// delta credits, never above the capacity; a positive one debits, never below
+// minus the capacity. Where the window of at has ended, or its log entry has
+// left, nothing is there to be corrected. It returns the tokens by which the
+// balance fell or rose, as exact units with their sign: moved units, credited
+// or not.
+func (a *Account) Settle(now, at, delta int64) (moved Uint128, credited bool) {
+	l, used := a.Limit, a.Used(now)
+	switch l.Algorithm {
+	case FixedWindow:
+		then, _ := window(at, l.Per)
+		if index, _ := window(now, l.Per); then != index {
+			return Uint128{}, false
+		}
+	case RollingLog:
+		return a.Log.settle(now, at, l, delta)
+	}
+	target := l.target(used, delta)
+	a.set(target, now)
+	if target.less(used) {
+		return used.sub(target), true
+	}
+	return target.sub(used), false
+}
+
+// target returns what is used after a correction of delta tokens, clamped at
+// full and at minus the capacity; debts above that (after a change of the
+// limit) stay.
+func (l *Limit) target(used Uint128, delta int64) Uint128 {
+	if delta < 0 {
+		return used.floorSub(mul(uint64(-delta), l.unit))
+	}
+	lowest := l.capacity.add(l.capacity)
+	if lowest.less(used) {
+		return used
+	}
+	target := l.After(used, uint64(delta))
+	if lowest.less(target) {
+		return lowest
+	}
+	return target
+}
+
+// Balance returns the tokens left while used units are used, exactly; negative
+// in debt.
+func (l *Limit) Balance(used Uint128) *big.Rat {
+	left := new(big.Int).Sub(l.capacity.big(), used.big())
+	return new(big.Rat).SetFrac(left, new(big.Int).SetUint64(l.unit))
+}
+
+func (u Uint128) big() *big.Int {
+	hi := new(big.Int).SetUint64(u.Hi)
+	return hi.Lsh(hi, 64).Add(hi, new(big.Int).SetUint64(u.Lo))
+}
+
+// Clone returns a copy of the account that shares nothing with it.
+func (a Account) Clone() Account {
+	if a.Log != nil {
+		a.Log = &Log{entries: slices.Clone(a.Log.entries)}
+	}
+	return a
+}

@@ -1,0 +1,153 @@
+package keying
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Addresses says how a network address becomes a principal of the kind
+// "address": IPv4 by the whole address, IPv6 by its /64, since a subscriber owns
+// at least that many. Its tenant is the wider network: IPv4 /24, IPv6 /48. The
+// zero value looks at the connection's remote address only, which no caller can
+// forge.
+type Addresses struct {
+	// Proxies are the networks of the proxies in front of this service. Where the
+	// connection comes from one of them, the caller is the right-most address in
+	// the Header lines that is not a proxy's; a hop that cannot be read leaves the
+	// caller without an address. Everything left of that hop is the caller's own
+	// word and is not read. Nil believes no header.
+	Proxies []netip.Prefix
+	// Header is the one that the proxies append to: empty means X-Forwarded-For.
+	Header string
+	// IPv6Bits is the prefix length that counts as one caller: 48 to 128, 0
+	// means 64.
+	IPv6Bits int
+	// Unknown is for callers without an address that can be read, such as those
+	// of a unix socket. The zero value refuses them without a challenge.
+	Unknown Absent
+}
+
+// Validate returns nil or a *[limiter.ConfigError].
+func (a Addresses) Validate() error {
+	for i, p := range a.Proxies {
+		field := fmt.Sprintf("Addresses.Proxies[%d]", i)
+		switch {
+		case !p.IsValid():
+			return &limiter.ConfigError{Field: field, Value: p, Reason: "want a prefix such as 10.0.0.0/8"}
+		case p.Addr().Is4In6():
+			return &limiter.ConfigError{Field: field, Value: p, Reason: "want it as an IPv4 prefix"}
+		case p.Bits() == 0:
+			return &limiter.ConfigError{Field: field, Value: p,
+				Reason: "trusts everybody, who could then choose their address: want the proxies' own network"}
+		}
+	}
+	switch {
+	case a.IPv6Bits != 0 && (a.IPv6Bits < 48 || a.IPv6Bits > 128):
+		return &limiter.ConfigError{Field: "Addresses.IPv6Bits", Value: a.IPv6Bits,
+			Reason: "want 48 to 128, or 0 for 64"}
+	case a.Header != "" && a.Proxies == nil:
+		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
+			Reason: "anybody can send it: want Proxies that are believed"}
+	case a.Unknown.addresses != nil:
+		return &limiter.ConfigError{Field: "Addresses.Unknown",
+			Reason: "by address, where there is none: want Refuse or Shared"}
+	}
+	return nil
+}
+
+// header returns the name of the header that the proxies append to.
+func (a *Addresses) header() string {
+	if a.Header == "" {
+		return "X-Forwarded-For"
+	}
+	return a.Header
+}
+
+// find returns the caller's address, or the zero Addr. lines returns the values
+// of a header, all lines in order; it is called only where a proxy is trusted.
+func (a *Addresses) find(remote string, lines func(name string) []string) netip.Addr {
+	peer := parseHop(remote)
+	if !a.trusts(peer) || lines == nil {
+		return peer
+	}
+	hops := lines(a.header())
+	for i := len(hops) - 1; i >= 0; i-- {
+		for rest := hops[i]; ; {
+			cut := strings.LastIndexByte(rest, ',')
+			hop := parseHop(strings.Trim(rest[cut+1:], " \t"))
+			if !a.trusts(hop) {
+				return hop
+			}
+			if peer = hop; cut < 0 {
+				break
+			}
+			rest = rest[:cut]
+		}
+	}
+	return peer
+}
+
+// trusts reports whether addr is a proxy's; the zero Addr is not.
+func (a *Addresses) trusts(addr netip.Addr) bool {
+	for _, p := range a.Proxies {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// nat64 is the well-known prefix of RFC 6052: its addresses hold an IPv4 one.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// parseHop reads an address, with or without a port, as canonical: without zone,
+// IPv4 where it holds one. What cannot be read is the zero Addr.
+func parseHop(text string) netip.Addr {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		port, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return netip.Addr{}
+		}
+		addr = port.Addr()
+	}
+	addr = addr.WithZone("").Unmap()
+	if nat64.Contains(addr) {
+		bytes := addr.As16()
+		return netip.AddrFrom4([4]byte(bytes[12:]))
+	}
+	return addr
+}
+
+// principal returns the caller with the address, or nobody for the zero Addr.
+func (a *Addresses) principal(addr netip.Addr) limiter.Principal {
+	if !addr.IsValid() {
+		return limiter.Principal{}
+	}
+	wide, narrow := 24, 32
+	if addr.Is6() {
+		wide, narrow = 48, a.IPv6Bits
+		if narrow == 0 {
+			narrow = 64
+		}
+	}
+	return limiter.Principal{
+		Kind:   limiter.KindAddress,
+		Tenant: prefix(addr, wide),
+		ID:     prefix(addr, narrow),
+	}
+}
+
+func prefix(addr netip.Addr, bits int) string {
+	if bits == addr.BitLen() {
+		return addr.String()
+	}
+	p, err := addr.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return p.String()
+}

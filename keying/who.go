@@ -1,0 +1,108 @@
+package keying
+
+import (
+	"context"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Who says whom a limiter counts: the required answer to "who is calling?" and
+// "what if nobody is?". It is immutable and safe for concurrent use. The zero
+// Who is refused by the adapters, because a default would quietly limit all as
+// one, or nobody.
+type Who struct {
+	authenticated bool
+	absent        Absent
+}
+
+// Authenticated counts the principal that the service's authentication put into
+// the context with [WithPrincipal]; absent is for callers without one. The
+// limiter must be mounted inside, that is after, the authentication.
+func Authenticated(absent Absent) Who { return Who{true, absent} }
+
+// ByAddress counts network addresses only, for a limiter in front of the
+// authentication: failed logins cost something there, too.
+func ByAddress(a Addresses) Who { return Who{false, OrAddress(a)} }
+
+// Absent is what happens to a caller without a principal. The zero value is not
+// a choice.
+type Absent struct {
+	refuse    bool
+	challenge string
+	shared    bool
+	addresses *Addresses
+}
+
+// Refuse turns callers without a principal away: 401 with the challenge as
+// WWW-Authenticate, such as `Bearer realm="api"` (RFC 9110, section 11.6.1), or
+// UNAUTHENTICATED.
+func Refuse(challenge string) Absent { return Absent{refuse: true, challenge: challenge} }
+
+// OrAddress counts callers without a principal by their address: a principal of
+// another kind, which never shares an account with a user of that name.
+func OrAddress(a Addresses) Absent { return Absent{addresses: &a} }
+
+// OrShared lets all callers without a principal draw on one account together:
+// any one of them can use it up for all.
+func OrShared() Absent { return Absent{shared: true} }
+
+// Validate returns nil, or a *[limiter.ConfigError] for a choice not made.
+func (w Who) Validate() error {
+	a := w.absent
+	switch {
+	case a == Absent{}:
+		return &limiter.ConfigError{Field: "Who", Reason: "say what happens to a caller " +
+			"without a principal: want Authenticated(Refuse(challenge)), " +
+			"Authenticated(OrAddress(Addresses{})) or ByAddress(Addresses{})"}
+	case a.refuse && !printable(a.challenge):
+		return &limiter.ConfigError{Field: "Who.Refuse", Value: a.challenge,
+			Reason: `want a challenge such as Bearer realm="api"`}
+	case a.addresses != nil:
+		return a.addresses.Validate()
+	}
+	return nil
+}
+
+// printable reports whether s can be a header value and is not empty.
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Challenge returns what a caller who is nobody is told to present; empty where
+// nothing was stated.
+func (w Who) Challenge() string { return w.absent.challenge }
+
+// Origin is where a request came from, as its transport tells it.
+type Origin struct {
+	// Remote is the address of the connection, with or without a port.
+	Remote string
+	// Header returns all lines of a header, in order; nil where there are none.
+	Header func(name string) []string
+}
+
+// Principal returns the caller of a request, or [limiter.ErrNobody]. It does not
+// allocate for an authenticated caller; an address costs the strings that name
+// it.
+func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, error) {
+	if w.authenticated {
+		if p, ok := PrincipalFrom(ctx); ok {
+			return p, nil
+		}
+	}
+	absent := w.absent
+	if a := absent.addresses; a != nil {
+		if p := a.principal(a.find(from.Remote, from.Header)); !p.Nobody() {
+			return p, nil
+		}
+		absent = a.Unknown
+	}
+	if absent.shared {
+		return limiter.Principal{Kind: limiter.KindShared, ID: "everybody"}, nil
+	}
+	return limiter.Principal{}, limiter.ErrNobody
+}

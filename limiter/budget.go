@@ -1,0 +1,190 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"sync/atomic"
+)
+
+// FailurePolicy says what a budget answers while its store cannot.
+type FailurePolicy uint8
+
+const (
+	// Local asks the store's local stand-in; see package resilient.
+	Local FailurePolicy = iota + 1
+	// Open allows.
+	Open
+	// Closed refuses. Where several budgets apply, the strictest policy answers:
+	// Closed, then Local, then Open.
+	Closed
+)
+
+// String returns "local", "open", "closed", or "unset" for the zero value.
+func (p FailurePolicy) String() string {
+	return [...]string{"unset", "local", "open", "closed"}[min(int(p), 3)]
+}
+
+// Budget is a named limit and its scope: which parts of a request make its key.
+type Budget struct {
+	// Name is the metric label and the name in headers: a letter, then up to 63
+	// letters, digits, dots, underscores or hyphens. Unique in its Limiter.
+	Name string
+	// Scope says whose account a request draws on; 0 is one for everybody.
+	Scope Scope
+	// Limit is the limit of each account.
+	Limit Limit
+	// LimitFor, if set, answers another limit for some callers: plans, overrides.
+	// It sees only the parts in scope, so that one account has one limit. A zero
+	// or invalid answer means Limit, and is counted and logged once. It is called
+	// with no lock held, by many goroutines, on every request.
+	LimitFor func(context.Context, Caller) Limit
+	// Routes are the only routes on which the budget applies; nil means all.
+	Routes []string
+	// PerRequest makes every request cost 1 here, whatever its cost.
+	PerRequest bool
+	// Shadow budgets are counted (shadow_deny when one could not pay) and debited
+	// when the request is allowed and they can pay, but never refuse.
+	Shadow bool
+	// OnError is the answer while the store cannot decide. It has no default: for
+	// a store that can fail it must be set.
+	OnError FailurePolicy
+}
+
+// budget is a Budget as the limiter uses it.
+type budget struct {
+	Budget
+	routes map[string]struct{}
+	warned atomic.Bool // an invalid answer of LimitFor was logged
+}
+
+// limitFor returns the limit for the parts of c in scope.
+func (b *budget) limitFor(ctx context.Context, in Caller, l *Limiter) Limit {
+	if b.LimitFor == nil {
+		return b.Limit
+	}
+	limit := b.LimitFor(ctx, in)
+	if limit == b.Limit || limit == Unlimited || limit == Blocked {
+		return limit
+	}
+	err := l.store.Check(limit)
+	if err == nil {
+		return limit
+	}
+	l.invalidLimits.Add(1)
+	if b.warned.CompareAndSwap(false, true) {
+		l.log.LogAttrs(ctx, slog.LevelWarn, "LimitFor answered a limit that is not valid; "+
+			"Budget.Limit applies", slog.String("code", "limit-for-invalid"),
+			slog.String("limiter", l.name), slog.String("budget", b.Name),
+			slog.Any("error", err))
+	}
+	return b.Limit
+}
+
+// applies reports whether the budget is charged on the route.
+func (b *budget) applies(route string) bool {
+	if b.routes == nil {
+		return true
+	}
+	_, ok := b.routes[route]
+	return ok
+}
+
+var budgetName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
+
+// compile validates the budgets of one limiter and prepares them.
+func compile(s Store, budgets []Budget) ([]*budget, error) {
+	if len(budgets) == 0 {
+		return nil, &ConfigError{"Budgets", nil, "want at least one budget"}
+	}
+	names := map[string]bool{}
+	compiled := make([]*budget, len(budgets))
+	for i := range budgets {
+		b := &budget{Budget: budgets[i]}
+		field := fmt.Sprintf("Budgets[%d]", i)
+		if err := b.validate(s); err != nil {
+			return nil, within(field, err)
+		}
+		if names[b.Name] {
+			return nil, &ConfigError{field + ".Name", b.Name, "want a name of its own"}
+		}
+		names[b.Name] = true
+		b.index()
+		compiled[i] = b
+	}
+	for i, b := range compiled {
+		if err := bounded(b, compiled); err != nil {
+			return nil, within(fmt.Sprintf("Budgets[%d]", i), err)
+		}
+	}
+	slices.SortStableFunc(compiled, func(a, b *budget) int {
+		return int(a.Scope&ByWorkload) - int(b.Scope&ByWorkload)
+	})
+	return compiled, nil
+}
+
+func (b *budget) validate(s Store) error {
+	switch {
+	case !budgetName.MatchString(b.Name):
+		return &ConfigError{"Name", b.Name,
+			"want a letter, then up to 63 letters, digits, dots, underscores or hyphens"}
+	case b.Scope&^allScopes != 0:
+		return &ConfigError{"Scope", b.Scope,
+			"want a combination of ByTenant, ByPrincipal, ByRoute and ByWorkload"}
+	case b.Scope&ByWorkload != 0 && b.Scope&ByPrincipal == 0:
+		return &ConfigError{"Scope", b.Scope, "ByWorkload needs ByPrincipal"}
+	case b.Routes != nil && len(b.Routes) == 0:
+		return &ConfigError{"Routes", b.Routes, "want at least one route, or nil for all"}
+	case slices.Contains(b.Routes, ""):
+		return &ConfigError{"Routes", b.Routes, "want no empty route"}
+	case b.OnError > Closed:
+		return &ConfigError{"OnError", uint8(b.OnError), "want Local, Open or Closed"}
+	}
+	if err := b.Limit.Validate(); err != nil {
+		return err
+	}
+	if err := s.Check(b.Limit); err != nil {
+		return within("Limit", err)
+	}
+	return nil
+}
+
+func (b *budget) index() {
+	b.Routes = slices.Clone(b.Routes)
+	if b.Routes == nil {
+		return
+	}
+	b.routes = make(map[string]struct{}, len(b.Routes))
+	for _, route := range b.Routes {
+		b.routes[route] = struct{}{}
+	}
+}
+
+// bounded says whether a caller who invents workloads is held by another budget:
+// an enforced one by principal, not by workload, on all the routes of b.
+func bounded(b *budget, all []*budget) error {
+	if b.Scope&ByWorkload == 0 {
+		return nil
+	}
+	for _, other := range all {
+		if other.bounds(b) {
+			return nil
+		}
+	}
+	return &ConfigError{"Scope", b.Scope, "a caller chooses its workloads: add an enforced " +
+		"budget ByPrincipal and not ByWorkload on the same routes"}
+}
+
+func (b *budget) bounds(other *budget) bool {
+	if b.Shadow || b.Scope&ByPrincipal == 0 || b.Scope&ByWorkload != 0 {
+		return false
+	}
+	if b.routes == nil {
+		return true
+	}
+	return other.routes != nil && !slices.ContainsFunc(other.Routes, func(route string) bool {
+		return !b.applies(route)
+	})
+}

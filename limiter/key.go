@@ -1,0 +1,118 @@
+package limiter
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Principal is the authenticated caller. An empty Kind or ID is nobody; an
+// empty Tenant is a tenant of its own.
+type Principal struct{ Kind, Tenant, ID string }
+
+// Nobody reports whether p names no caller.
+func (p Principal) Nobody() bool { return p.Kind == "" || p.ID == "" }
+
+// Caller is one request's caller, as the adapters resolve it.
+type Caller struct {
+	Principal Principal
+	Route     string // the registered pattern, never the raw path
+	Workload  string // a label of the caller's own choice; see [ByWorkload]
+}
+
+// Scope says which parts of a request make a budget's key; combine with |. The
+// zero Scope is one account for everybody.
+type Scope uint8
+
+const (
+	// ByTenant gives each tenant an account. A principal without a tenant is a
+	// tenant of its own, and an address's tenant is never that of a user.
+	ByTenant Scope = 1 << iota
+	// ByPrincipal gives each principal an account: kind, tenant and id.
+	ByPrincipal
+	// ByRoute gives each route an account.
+	ByRoute
+	// ByWorkload splits a principal's account by a label that the caller itself
+	// chooses. It needs ByPrincipal.
+	ByWorkload
+
+	allScopes = ByTenant | ByPrincipal | ByRoute | ByWorkload
+)
+
+// String returns the scope as "ByPrincipal|ByRoute", or "Everybody" for 0.
+func (s Scope) String() string {
+	var parts []string
+	for i, name := range [...]string{"ByTenant", "ByPrincipal", "ByRoute", "ByWorkload"} {
+		if s&(1<<i) != 0 {
+			parts = append(parts, name)
+		}
+	}
+	if s&^allScopes != 0 {
+		parts = append(parts, "unknown")
+	}
+	if len(parts) == 0 {
+		return "Everybody"
+	}
+	return strings.Join(parts, "|")
+}
+
+// principals reports whether the scope needs a principal.
+func (s Scope) principals() bool { return s&(ByTenant|ByPrincipal|ByWorkload) != 0 }
+
+// cut returns the parts of c that are in scope.
+func (s Scope) cut(c Caller) Caller {
+	var in Caller
+	switch {
+	case s&ByPrincipal != 0:
+		in.Principal = c.Principal
+	case s&ByTenant != 0:
+		in.Principal = tenant(c.Principal)
+	}
+	if s&ByRoute != 0 {
+		in.Route = c.Route
+	}
+	if s&ByWorkload != 0 {
+		in.Workload = c.Workload
+	}
+	return in
+}
+
+// The kinds of principals that the service's own authentication cannot name.
+const (
+	KindAddress     = "address"     // a network address that nobody authenticated
+	KindCertificate = "certificate" // a verified client certificate
+	KindShared      = "shared"      // the one account of all who are nobody
+)
+
+// tenant returns the principal that stands for p's tenant.
+func tenant(p Principal) Principal {
+	switch {
+	case p.Tenant == "":
+		return p
+	case p.Kind == KindAddress || p.Kind == KindCertificate || p.Kind == KindShared:
+		return Principal{Kind: p.Kind, Tenant: p.Tenant}
+	default:
+		return Principal{Tenant: p.Tenant}
+	}
+}
+
+// Key names one account: the budget and the scoped parts. It is comparable and
+// never joined into a string, so no separator can be injected. Parts out of
+// scope are empty.
+type Key struct {
+	Budget    string
+	Principal Principal
+	Route     string
+	Workload  string
+}
+
+// Compare orders keys by budget, principal, route and workload.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(
+		cmp.Compare(k.Budget, other.Budget),
+		cmp.Compare(k.Principal.Kind, other.Principal.Kind),
+		cmp.Compare(k.Principal.Tenant, other.Principal.Tenant),
+		cmp.Compare(k.Principal.ID, other.Principal.ID),
+		cmp.Compare(k.Route, other.Route),
+		cmp.Compare(k.Workload, other.Workload),
+	)
+}

@@ -1,0 +1,231 @@
+package limiter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ration-go/ration/internal/account"
+)
+
+// Algorithm says how an account refills.
+type Algorithm uint8
+
+const (
+	// TokenBucket refills continuously, Tokens per Per, up to its capacity. Over
+	// any span T it admits at most Burst + T*Tokens/Per. The zero value.
+	TokenBucket Algorithm = iota
+	// FixedWindow admits Tokens in each window; windows are whole multiples of
+	// Per since the Unix epoch. Across a boundary up to 2*Tokens can pass within
+	// one Per.
+	FixedWindow
+	// RollingLog admits Tokens in any span of Per, exactly, and remembers every
+	// instant at which it admitted something: at most 10,000 Tokens.
+	RollingLog
+
+	unlimited
+	blocked
+)
+
+var algorithmNames = [...]string{
+	"token-bucket", "fixed-window", "rolling-log", "unlimited", "blocked",
+}
+
+// String returns the name that the text form of a [Limit] uses, such as
+// "fixed-window".
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
+	}
+	return "algorithm(" + strconv.Itoa(int(a)) + ")"
+}
+
+// Bounds of a limit.
+const (
+	// maxFill is 100 years of 365.25 days: with a debt of one more capacity, an
+	// account's instants stay within 292 years, the range of a time.Duration.
+	maxFill = 876_600 * time.Hour
+	// maxLogTokens bounds the entries of a rolling log.
+	maxLogTokens = 10_000
+)
+
+// Limit is pure, comparable data: how many tokens come back in which time, and
+// how many an account can hold. The zero value is not valid; it is neither
+// "allow all" nor "deny all".
+type Limit struct {
+	Algorithm Algorithm
+	Tokens    int64         // tokens (or requests) per Per; at least 1
+	Per       time.Duration // more than 0
+	Burst     int64         // capacity of a token bucket; 0 means Tokens
+}
+
+// Unlimited and Blocked are answers of [Budget.LimitFor] and no limits of their
+// own: Unlimited skips the budget for this caller, Blocked refuses with [Never].
+var (
+	Unlimited = Limit{Algorithm: unlimited}
+	Blocked   = Limit{Algorithm: blocked}
+)
+
+// PerSecond returns a token bucket of n tokens a second that holds n tokens.
+func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
+
+// PerMinute returns a token bucket of n tokens a minute that holds n tokens.
+func PerMinute(n int64) Limit { return Limit{Tokens: n, Per: time.Minute} }
+
+// PerHour returns a token bucket of n tokens an hour that holds n tokens.
+func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
+
+// PerDay returns a token bucket of n tokens in 24 hours that holds n tokens.
+func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
+
+// Capacity returns the most tokens that an account can hold: Burst, or Tokens
+// where Burst is 0. A cost above it can never be paid.
+func (l Limit) Capacity() int64 {
+	if l.Burst == 0 {
+		return l.Tokens
+	}
+	return l.Burst
+}
+
+// normal spells the default capacity out, so that equal limits compare equal.
+func (l Limit) normal() Limit {
+	l.Burst = l.Capacity()
+	return l
+}
+
+// Validate returns nil, or a *[ConfigError] that names the first field that is
+// wrong, its value and what would be right. A time to fill from empty of more
+// than 100 years is wrong for every algorithm.
+func (l Limit) Validate() error {
+	switch {
+	case l.Algorithm == unlimited || l.Algorithm == blocked:
+		return &ConfigError{"Limit", l, "only LimitFor may answer " + l.Algorithm.String()}
+	case l.Algorithm > RollingLog:
+		return &ConfigError{"Limit.Algorithm", l.Algorithm,
+			"want TokenBucket, FixedWindow or RollingLog"}
+	case l.Tokens < 1:
+		return &ConfigError{"Limit.Tokens", l.Tokens, "want at least 1"}
+	case l.Per <= 0:
+		return &ConfigError{"Limit.Per", l.Per, "want more than 0"}
+	case l.Burst < 0:
+		return &ConfigError{"Limit.Burst", l.Burst, "want at least 1, or 0 for Tokens"}
+	case l.Algorithm != TokenBucket && l.Burst != 0 && l.Burst != l.Tokens:
+		return &ConfigError{"Limit.Burst", l.Burst, fmt.Sprintf(
+			"a %v holds Tokens: want 0 or %d", l.Algorithm, l.Tokens)}
+	case l.Algorithm == RollingLog && l.Tokens > maxLogTokens:
+		return &ConfigError{"Limit.Tokens", l.Tokens, fmt.Sprintf(
+			"a rolling-log holds at most %d; a token-bucket has no such bound", maxLogTokens)}
+	case account.FillTime(l.Tokens, int64(l.Per), l.Capacity()) > int64(maxFill):
+		return &ConfigError{"Limit", l,
+			"takes more than 100 years to fill: want a smaller Burst or Per, or more Tokens"}
+	}
+	return nil
+}
+
+// prepare returns the limit as the arithmetic wants it; l is valid.
+func (l Limit) prepare() account.Limit {
+	return account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Capacity())
+}
+
+// String returns the text form: "100/1m", "100/1m burst=20",
+// "100/1m fixed-window", "unlimited". Per is written as time.Duration writes it,
+// without trailing zero units.
+func (l Limit) String() string {
+	if l.Algorithm == unlimited || l.Algorithm == blocked {
+		return l.Algorithm.String()
+	}
+	text := strconv.FormatInt(l.Tokens, 10) + "/" + shortDuration(l.Per)
+	if l.Algorithm != TokenBucket {
+		text += " " + l.Algorithm.String()
+	}
+	if l.Burst != 0 {
+		text += " burst=" + strconv.FormatInt(l.Burst, 10)
+	}
+	return text
+}
+
+// shortDuration writes 1h0m0s as 1h.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// MarshalText returns the text form of a valid limit, of [Unlimited] or of
+// [Blocked]; else the error of Validate.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l != Unlimited && l != Blocked {
+		if err := l.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText reads the text form that [Limit.String] writes, with any
+// duration that [time.ParseDuration] reads. A text that is not of the form, or
+// whose limit is not valid, is a *[ConfigError] and leaves l as it is.
+func (l *Limit) UnmarshalText(text []byte) error {
+	parsed, err := parseLimit(string(text))
+	if err != nil {
+		return err
+	}
+	*l = parsed
+	return nil
+}
+
+const limitForm = `want the form "100/1m", "100/1m burst=20" or "100/1m fixed-window"`
+
+func parseLimit(text string) (Limit, error) {
+	fields := strings.Fields(text)
+	if len(fields) == 1 && fields[0] == unlimited.String() {
+		return Unlimited, nil
+	}
+	if len(fields) == 1 && fields[0] == blocked.String() {
+		return Blocked, nil
+	}
+	malformed := &ConfigError{"Limit", text, limitForm}
+	if len(fields) == 0 {
+		return Limit{}, malformed
+	}
+	tokens, per, found := strings.Cut(fields[0], "/")
+	l := Limit{}
+	var err error
+	if l.Tokens, err = strconv.ParseInt(tokens, 10, 64); err != nil || !found {
+		return Limit{}, malformed
+	}
+	if l.Per, err = time.ParseDuration(per); err != nil {
+		return Limit{}, malformed
+	}
+	seen := map[string]bool{}
+	for _, field := range fields[1:] {
+		name, ok := l.option(field)
+		if !ok || seen[name] {
+			return Limit{}, malformed
+		}
+		seen[name] = true
+	}
+	return l, l.Validate()
+}
+
+// option reads one word after the rate and returns what it set.
+func (l *Limit) option(field string) (name string, ok bool) {
+	if value, found := strings.CutPrefix(field, "burst="); found {
+		burst, err := strconv.ParseInt(value, 10, 64)
+		l.Burst = burst
+		return "burst", err == nil && burst > 0
+	}
+	for a := TokenBucket; a <= RollingLog; a++ {
+		if field == a.String() {
+			l.Algorithm = a
+			return "algorithm", true
+		}
+	}
+	return "", false
+}

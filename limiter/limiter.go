@@ -1,0 +1,298 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config is how a [Limiter] reports. The zero Config is usable.
+type Config struct {
+	// Name is the metric label "limiter", of the form of a budget's name; empty
+	// means "default".
+	Name string
+	// Observer is told every decision; nil means nobody is.
+	Observer Observer
+	// Logger gets warnings of what construction cannot know; nil means
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+// Limiter decides requests by several budgets at once. One Take is one call to
+// its Store, whatever the number of budgets. It is safe for concurrent use and
+// has no goroutine; the zero Limiter is not usable, see [New].
+type Limiter struct {
+	store    Store
+	name     string
+	observer Observer
+	log      *slog.Logger
+
+	budgets       atomic.Pointer[[]*budget] // replaced whole by Reload
+	reload        sync.Mutex                // one Reload at a time
+	requests      sync.Pool                 // of *request
+	invalidLimits atomic.Int64
+}
+
+// New returns a limiter over the budgets. The error is a *[ConfigError] that
+// names the field, its value and what would be right; nothing is left to be
+// found out by a request.
+func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
+	if s == nil || isNil(s) {
+		return nil, &ConfigError{"Store", nil, "want a store, not nil"}
+	}
+	if cfg.Name == "" {
+		cfg.Name = "default"
+	}
+	if !budgetName.MatchString(cfg.Name) {
+		return nil, &ConfigError{"Config.Name", cfg.Name,
+			"want a letter, then up to 63 letters, digits, dots, underscores or hyphens"}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	l := &Limiter{store: s, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger}
+	l.requests.New = func() any { return new(request) }
+	if err := l.Reload(budgets); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// isNil reports whether s is a nil pointer in an interface.
+func isNil(s Store) bool {
+	v := reflect.ValueOf(s)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Must returns v and panics on an error; for start-up code and examples.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Name returns the limiter's metric label.
+func (l *Limiter) Name() string { return l.name }
+
+// InvalidLimits returns how often a LimitFor answered a limit that is not valid.
+func (l *Limiter) InvalidLimits() int64 { return l.invalidLimits.Load() }
+
+// Reload replaces the budgets, for requests that begin after it. What was used
+// of an account stays used (R10); budgets with equal limits do not notice. The
+// error is that of New, and changes nothing.
+func (l *Limiter) Reload(budgets []Budget) error {
+	l.reload.Lock()
+	compiled, err := compile(l.store, budgets)
+	if err == nil {
+		l.budgets.Store(&compiled)
+	}
+	l.reload.Unlock()
+	if err != nil || l.observer == nil {
+		return err
+	}
+	names := make([]string, len(compiled))
+	for i, b := range compiled {
+		names[i] = b.Name
+	}
+	l.observer.Configured(l.name, names)
+	return nil
+}
+
+// Take decides one request of c that costs cost tokens, and debits every budget
+// that applies or none.
+//
+// The Decision is valid where the error is nil or a *[StoreError], and then it
+// is the answer of the failure policy already. Else nothing was taken: a
+// *[CostError] for a negative cost, [ErrNobody] where a budget needs a principal
+// and c has none, or ctx's own error. Cost: one Store call, no allocation.
+func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (Decision, error) {
+	q := l.borrow()
+	defer l.giveBack(q)
+	return l.take(ctx, q, c, cost)
+}
+
+func (l *Limiter) take(ctx context.Context, q *request, c Caller, cost int64) (Decision, error) {
+	d, err := l.ask(ctx, q, c, cost, l.store.Take)
+	if l.observer != nil {
+		l.observe(q, d, err)
+	}
+	return d, err
+}
+
+// Peek says what Take would say now, and changes nothing: no balance, no metric.
+// Its errors are those of Take.
+func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, error) {
+	q := l.borrow()
+	defer l.giveBack(q)
+	return l.ask(ctx, q, c, cost, l.store.Peek)
+}
+
+// Reset makes the accounts full again that a request of c would draw on and that
+// are c's own: those of budgets ByPrincipal. Accounts that c shares with others
+// stay as they are. It needs a store that is a [Resetter]; for another the error
+// matches [errors.ErrUnsupported].
+func (l *Limiter) Reset(ctx context.Context, c Caller) error {
+	store, ok := l.store.(Resetter)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	q := l.borrow()
+	defer l.giveBack(q)
+	if err := q.fill(ctx, l, c, 0); err != nil {
+		return err
+	}
+	var own []Charge
+	for i, b := range q.budgets {
+		if b.Scope&ByPrincipal != 0 {
+			own = append(own, q.charges[i])
+		}
+	}
+	return store.Reset(ctx, own)
+}
+
+// request is the charges of one request and the budgets that they belong to.
+type request struct {
+	charges []Charge
+	budgets []*budget
+	blocked *budget // the first by name whose LimitFor answered Blocked
+}
+
+func (l *Limiter) borrow() *request { return l.requests.Get().(*request) }
+
+func (l *Limiter) giveBack(q *request) {
+	clear(q.charges)
+	clear(q.budgets)
+	q.charges, q.budgets, q.blocked = q.charges[:0], q.budgets[:0], nil
+	l.requests.Put(q)
+}
+
+type storeCall func(context.Context, []Charge) (Decision, error)
+
+func (l *Limiter) ask(
+	ctx context.Context, q *request, c Caller, cost int64, call storeCall,
+) (Decision, error) {
+	if err := checkCost(cost); err != nil {
+		return Decision{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	if err := q.fill(ctx, l, c, cost); err != nil {
+		return Decision{}, err
+	}
+	if q.blocked != nil {
+		return Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}, nil
+	}
+	if len(q.charges) == 0 {
+		return Decision{Outcome: Allow}, nil
+	}
+	d, err := call(ctx, q.charges)
+	if err != nil {
+		return q.fail(ctx, err)
+	}
+	return d, nil
+}
+
+// fill makes one charge for each budget that applies to c. Budgets by workload
+// come after those that bound them, and only with one of those.
+func (q *request) fill(ctx context.Context, l *Limiter, c Caller, cost int64) error {
+	if c.Principal.Kind == KindAddress || c.Principal.Nobody() {
+		c.Workload = ""
+	}
+	for _, b := range *l.budgets.Load() {
+		if !b.applies(c.Route) || b.Scope&ByWorkload != 0 && !q.bounds(b) {
+			continue
+		}
+		if b.Scope.principals() && c.Principal.Nobody() {
+			return ErrNobody
+		}
+		q.add(ctx, l, b, b.Scope.cut(c), cost)
+	}
+	return nil
+}
+
+func (q *request) add(ctx context.Context, l *Limiter, b *budget, in Caller, cost int64) {
+	limit := b.limitFor(ctx, in, l)
+	switch {
+	case limit == Unlimited:
+		return
+	case limit == Blocked && b.Shadow:
+		return
+	case limit == Blocked:
+		if q.blocked == nil || b.Name < q.blocked.Name {
+			q.blocked = b
+		}
+		return
+	case b.PerRequest:
+		cost = 1
+	}
+	q.charges = append(q.charges, Charge{
+		Key:    Key{b.Name, in.Principal, in.Route, in.Workload},
+		Limit:  limit,
+		Cost:   cost,
+		Shadow: b.Shadow,
+	})
+	q.budgets = append(q.budgets, b)
+}
+
+// bounds reports whether a budget that bounds b is charged already.
+func (q *request) bounds(b *budget) bool {
+	for _, charged := range q.budgets {
+		if charged.bounds(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// closedRetry is the wait that a closed budget states: long enough to take the
+// load off a store that fails, short enough to come back with it.
+const closedRetry = time.Second
+
+// fail answers for a store that could not decide, by the strictest policy.
+func (q *request) fail(ctx context.Context, err error) (Decision, error) {
+	var cost *CostError
+	var config *ConfigError
+	var store *StoreError
+	switch {
+	case errors.As(err, &store):
+	case errors.As(err, &cost), errors.As(err, &config), ctx.Err() != nil:
+		return Decision{}, err
+	default:
+		store = &StoreError{Other, err}
+	}
+	d := Decision{Outcome: Allow}
+	for i, b := range q.budgets {
+		if !b.Shadow && b.OnError != Open && (d.Budget == "" || b.Name < d.Budget) {
+			d = Decision{Deny, b.Name, q.charges[i].Limit, 0, closedRetry, 0}
+		}
+	}
+	return d, store
+}
+
+// observe reports the budget that decided, and shadow budgets that could not pay.
+func (l *Limiter) observe(q *request, d Decision, err error) {
+	if err != nil {
+		return
+	}
+	if d.Budget != "" {
+		l.observer.Decided(DecisionEvent{l.name, d.Budget, verdict(d)})
+	}
+	for i := range q.charges {
+		if c := &q.charges[i]; c.Shadow && c.Result.Outcome > Allow {
+			l.observer.Decided(DecisionEvent{l.name, c.Key.Budget, VerdictShadowDeny})
+		}
+	}
+}
+
+// Answered is for adapters: it reports one request that they have seen.
+func (l *Limiter) Answered(transport, route string, a Answer) {
+	if l.observer != nil {
+		l.observer.Answered(RequestEvent{l.name, transport, route, a})
+	}
+}

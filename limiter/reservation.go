@@ -1,0 +1,112 @@
+package limiter
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync/atomic"
+)
+
+// Reservation is a Take whose cost is known only afterwards: the most it can
+// cost is reserved, and corrected once. What nobody settles stands, so that a
+// caller who leaves early gains nothing. It is safe for concurrent use; the
+// first Settle or Cancel counts.
+type Reservation struct {
+	// Decision is what Take would have answered. Nothing is reserved unless it is
+	// allowed.
+	Decision Decision
+
+	store   Store
+	cost    int64
+	charges []Charge
+	fixed   []bool // charges of PerRequest budgets
+	open    atomic.Bool
+}
+
+// Reserve takes cost from the budgets of c as Take does, to be settled later.
+// The error is that of Take; the Reservation is not nil, and carries its
+// Decision, where that is valid.
+func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservation, error) {
+	q := l.borrow()
+	defer l.giveBack(q)
+	d, err := l.take(ctx, q, c, cost)
+	r := &Reservation{Decision: d, store: l.store, cost: cost}
+	if d.Allowed() {
+		for i := range q.charges {
+			if _, _, _, ok := q.charges[i].Receipt.Taken(); ok {
+				r.charges = append(r.charges, q.charges[i])
+				r.fixed = append(r.fixed, q.budgets[i].PerRequest)
+			}
+		}
+		r.open.Store(true)
+	}
+	return r, err
+}
+
+// Settle replaces the reserved cost by the actual one, in the accounts it was
+// taken from; PerRequest budgets keep their 1. More than was reserved may be
+// debited below zero, down to minus the capacity, and later requests wait for
+// it. ctx's cancellation has no effect.
+//
+// A negative cost is a *[CostError] and settles nothing. The error is
+// [ErrReceipt] where nothing was reserved or it is settled already, else the
+// store's; the reservation counts as settled then and is not tried again.
+func (r *Reservation) Settle(ctx context.Context, actual int64) error {
+	if err := checkCost(actual); err != nil {
+		return err
+	}
+	return r.settle(ctx, func(i int) int64 {
+		if r.fixed[i] {
+			return 0
+		}
+		return actual - r.cost
+	})
+}
+
+// Cancel gives back all that was reserved, for work that was not done. Its
+// errors are those of Settle.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	return r.settle(ctx, func(i int) int64 { return -r.charges[i].Cost })
+}
+
+func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) error {
+	if !r.open.CompareAndSwap(true, false) {
+		return ErrReceipt
+	}
+	charges := slices.Clone(r.charges)
+	changed := false
+	for i := range charges {
+		charges[i].Cost = correction(i)
+		changed = changed || charges[i].Cost != 0
+	}
+	if !changed {
+		return nil
+	}
+	return r.store.Settle(context.WithoutCancel(ctx), charges)
+}
+
+// CheckSettle is for stores: it returns [ErrReceipt] for the first charge that
+// has no receipt, or a *[CostError] for one that credits more than was taken.
+func CheckSettle(charges []Charge) error {
+	for i := range charges {
+		_, taken, _, ok := charges[i].Receipt.Taken()
+		if !ok {
+			return ErrReceipt
+		}
+		if charges[i].Cost < -taken {
+			return &CostError{charges[i].Cost, -taken, math.MaxInt64}
+		}
+	}
+	return nil
+}
+
+// CheckTake is for stores: it returns a *[CostError] for the first charge whose
+// cost is negative.
+func CheckTake(charges []Charge) error {
+	for i := range charges {
+		if err := checkCost(charges[i].Cost); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package limiter
+
+import (
+	"context"
+	"time"
+)
+
+// Charge is what one request takes from one account.
+type Charge struct {
+	Key    Key
+	Limit  Limit
+	Cost   int64 // tokens, at least 0; in Settle the correction
+	Shadow bool  // counted and debited where it can pay, never enforced
+
+	Result  Result  // written by Take and Peek
+	Receipt Receipt // written by Take, consumed by Settle
+}
+
+// Result is what one account alone says to its charge. For an allowed request
+// it is the state after the debit, else the state as it stands.
+type Result struct {
+	Outcome    Outcome
+	Remaining  int64         // whole tokens left, at least 0
+	RetryAfter time.Duration // 0 unless Deny
+	ResetAfter time.Duration // until the account is full again
+}
+
+// Receipt remembers what Take took, so that Settle can correct just that. It is
+// written by stores and opaque to all others; the zero value says that nothing
+// was taken.
+type Receipt struct {
+	at    int64
+	taken int64
+	place uint64
+	valid bool
+}
+
+// NewReceipt is for stores: taken tokens at the instant at, in nanoseconds since
+// the Unix epoch, from the account at place, a number of the store's own.
+func NewReceipt(at, taken int64, place uint64) Receipt {
+	return Receipt{at, taken, place, true}
+}
+
+// Taken is for stores: it returns what NewReceipt was given, and whether this is
+// a receipt at all.
+func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
+	return r.at, r.taken, r.place, r.valid
+}
+
+// Store keeps accounts. Package storetest is this promise as a test suite; the
+// rules have the numbers that it prints.
+//
+//   - R1 Account arithmetic is exact: equal to rational arithmetic. Check says,
+//     without I/O, whether the store can hold a limit exactly.
+//   - R2 The instant of a request is the latest that the store has seen: a clock
+//     that goes back neither drains nor credits.
+//   - R3 An account starts full, refills lazily, and is full at its capacity.
+//   - R4 A cost above the capacity is Never; one that the balance covers is
+//     Allow; else Deny with the least wait.
+//   - R5 A request that is not allowed changes no balance and creates no account.
+//   - R6 The charges of one request are decided together and debited together.
+//     A key that appears twice adds up; with two different limits, or both
+//     enforced and shadow, it is an error.
+//   - R7 A cost of 0 is allowed, also in debt, and debits nothing. A negative
+//     cost is a *[CostError] before any state is read.
+//   - R8 Peek says what Take would say, and changes nothing.
+//   - R9 Settle corrects by Charge.Cost what the receipt says was taken, in the
+//     same account, and consumes the receipt; without one it is [ErrReceipt],
+//     and a credit above what was taken is a *CostError, both before anything is
+//     changed. A credit never lifts above the capacity, a debit never below minus
+//     the capacity.
+//   - R10 A changed limit never mints. The first Take to show it carries the
+//     balance over; so does one that is refused, and the account refills at the
+//     new rate from then on.
+//   - R12 Methods are safe for concurrent use and linearizable; hooks such as a
+//     clock run with no lock held.
+//   - R13 Memory is bounded, or the store says by what.
+//   - R14 An error is a *CostError or *[ConfigError] (the caller's mistake),
+//     ErrReceipt, a *[StoreError], or the context's own.
+//
+// Charges belong to the store until the call returns. A store that answers early
+// copies them first and never writes after. A call with no charges is allowed.
+type Store interface {
+	Check(l Limit) error
+	Take(ctx context.Context, charges []Charge) (Decision, error)
+	Peek(ctx context.Context, charges []Charge) (Decision, error)
+	Settle(ctx context.Context, charges []Charge) error
+}
+
+// Resetter is a Store that can make accounts full again, whatever was used of
+// them; [Limiter.Reset] needs it.
+type Resetter interface {
+	Reset(ctx context.Context, charges []Charge) error
+}
