@@ -1,0 +1,128 @@
+// Package metrics counts what limiters decide, for Prometheus.
+//
+//	registry := prometheus.NewRegistry()
+//	m, err := metrics.New(registry)
+//	...
+//	l, err := limiter.New(store, budgets, limiter.Config{Name: "api", Observer: m})
+//
+// It exports
+//
+//	ration_requests_total{limiter,transport,route,outcome}
+//	ration_budget_decisions_total{limiter,budget,outcome}
+//
+// The first adds up to the requests that the adapters have seen; the second says
+// which budget decided, with near_limit for an allow that leaves under 20 % and
+// shadow_deny for a shadow budget that could not pay. All outcomes of a known
+// budget or route exist at 0 from the start, so that a rate over the first
+// denial is not lost. No caller, address, raw path or raw method is ever a label.
+package metrics
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Metrics is a [limiter.Observer] that counts, and a [prometheus.Collector].
+// Any number of limiters and both transports may share one. It is safe for
+// concurrent use, and counting takes no lock and does not allocate. The zero
+// Metrics is not usable; see [New].
+type Metrics struct {
+	requests  *table[route]
+	decisions *table[budget]
+}
+
+var (
+	_ limiter.Observer     = (*Metrics)(nil)
+	_ prometheus.Collector = (*Metrics)(nil)
+)
+
+// New returns the metrics of a registry, registered once: a second New with the
+// same registry returns the same Metrics. A nil registerer registers nothing;
+// Metrics is a Collector that can be registered later.
+//
+// The error is the registry's, such as for other collectors of these names;
+// nothing is registered then.
+func New(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		requests: newTable[route](prometheus.CounterOpts{
+			Name: "ration_requests_total",
+			Help: "Requests that an adapter has seen, by what became of them.",
+		}, names(limiter.Answers()), "limiter", "transport", "route", "outcome"),
+		decisions: newTable[budget](prometheus.CounterOpts{
+			Name: "ration_budget_decisions_total",
+			Help: "Decisions of a limiter, by the budget that decided.",
+		}, names(limiter.Verdicts()), "limiter", "budget", "outcome"),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	err := reg.Register(m)
+	var registered prometheus.AlreadyRegisteredError
+	if errors.As(err, &registered) {
+		if existing, ok := registered.ExistingCollector.(*Metrics); ok {
+			return existing, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return m, nil
+}
+
+// names returns the label of each outcome, at its own index.
+func names[T fmt.Stringer](outcomes []T) []string {
+	labels := make([]string, len(outcomes))
+	for i, o := range outcomes {
+		labels[i] = o.String()
+	}
+	return labels
+}
+
+// Routes makes the series of routes known, at 0: those that the limiter guards
+// on a transport ("http" or "grpc"), as the router lists them. "unmatched" is
+// always among them. A route that is not made known appears with its first
+// request, and as "other" beyond 1,000 routes.
+func (m *Metrics) Routes(limiter, transport string, routes ...string) {
+	keys := []route{{limiter, transport, unmatched}}
+	for _, r := range routes {
+		keys = append(keys, route{limiter, transport, r})
+	}
+	m.requests.declare(keys...)
+}
+
+// Configured makes the series of a limiter's budgets known, at 0. Those of
+// budgets that a Reload drops stay as they are.
+func (m *Metrics) Configured(limiter string, budgets []string) {
+	keys := make([]budget, len(budgets))
+	for i, name := range budgets {
+		keys[i] = budget{limiter, name}
+	}
+	m.decisions.declare(keys...)
+}
+
+// Decided counts a budget's part in a decision.
+func (m *Metrics) Decided(e limiter.DecisionEvent) {
+	m.decisions.count(budget{e.Limiter, e.Budget}, budget{e.Limiter, other}, int(e.Verdict))
+}
+
+// Answered counts a request.
+func (m *Metrics) Answered(e limiter.RequestEvent) {
+	m.requests.count(route{e.Limiter, e.Transport, e.Route},
+		route{e.Limiter, e.Transport, other}, int(e.Answer))
+}
+
+// Describe sends the descriptions of the metrics, for the registry.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.requests.vec.Describe(ch)
+	m.decisions.vec.Describe(ch)
+}
+
+// Collect sends the metrics, for the registry.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.requests.vec.Collect(ch)
+	m.decisions.vec.Collect(ch)
+}

@@ -1,0 +1,125 @@
+package metrics
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// other stands for a label that cannot be one, and for what goes beyond
+	// maxLearnt.
+	other = "other"
+	// unmatched is the route of requests that match none.
+	unmatched = "unmatched"
+	// maxLearnt bounds the keys of a table that were not declared: a route
+	// function that returned raw paths would else let callers fill the memory.
+	maxLearnt = 1000
+)
+
+// key is the labels of a counter, all but its outcome.
+type key interface {
+	comparable
+	labels() []string
+}
+
+type budget struct{ limiter, name string }
+
+func (b budget) labels() []string { return []string{b.limiter, b.name} }
+
+type route struct{ limiter, transport, pattern string }
+
+func (r route) labels() []string { return []string{r.limiter, r.transport, r.pattern} }
+
+// table finds the counters of a key, one for each outcome. Reading takes no lock
+// and does not allocate: the map is replaced whole, which is rare, as keys are
+// known after start-up.
+type table[K key] struct {
+	vec      *prometheus.CounterVec
+	outcomes []string
+	known    atomic.Pointer[map[K][]prometheus.Counter]
+
+	// mu is held to replace known.
+	mu sync.Mutex
+}
+
+func newTable[K key](opts prometheus.CounterOpts, outcomes []string, labels ...string) *table[K] {
+	t := &table[K]{vec: prometheus.NewCounterVec(opts, labels), outcomes: outcomes}
+	t.known.Store(&map[K][]prometheus.Counter{})
+	return t
+}
+
+// count adds 1 to an outcome of k, or of rest where k is one too many. An
+// outcome that is not known counts as the last, whose text it has.
+func (t *table[K]) count(k, rest K, outcome int) {
+	counters, ok := (*t.known.Load())[k]
+	if !ok {
+		counters = t.learn(k, rest)
+	}
+	counters[min(outcome, len(counters)-1)].Inc()
+}
+
+// learn returns the counters of k, which becomes known, or those of rest.
+func (t *table[K]) learn(k, rest K) []prometheus.Counter {
+	known := *t.known.Load()
+	if counters, ok := known[rest]; ok && len(known) >= maxLearnt {
+		return counters // without a lock: whoever sends these sends many
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known = *t.known.Load()
+	if _, ok := known[k]; !ok && len(known) >= maxLearnt {
+		k = rest
+	}
+	return t.add(k)[k]
+}
+
+// declare makes keys known, however many.
+func (t *table[K]) declare(keys ...K) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.add(keys...)
+}
+
+// add makes keys known and returns all that are. mu is held.
+func (t *table[K]) add(keys ...K) map[K][]prometheus.Counter {
+	known := maps.Clone(*t.known.Load())
+	for _, k := range keys {
+		if _, ok := known[k]; !ok {
+			known[k] = t.counters(k)
+		}
+	}
+	t.known.Store(&known)
+	return known
+}
+
+// counters makes the series of k, at 0.
+func (t *table[K]) counters(k K) []prometheus.Counter {
+	labels := k.labels()
+	for i, label := range labels {
+		labels[i] = safe(label)
+	}
+	counters := make([]prometheus.Counter, len(t.outcomes))
+	for i, outcome := range t.outcomes {
+		c, err := t.vec.GetMetricWithLabelValues(append(labels, outcome)...)
+		if err != nil {
+			// No label is known to come here, and a request must not fail for one
+			// that does: it is counted, and shown nowhere.
+			c = prometheus.NewCounter(prometheus.CounterOpts{Name: "ration_unlabelled_total"})
+		}
+		counters[i] = c
+	}
+	return counters
+}
+
+// safe returns a text that can be a label's value. Invalid UTF-8 is refused by
+// the client, and an empty value would be a label that is not there.
+func safe(label string) string {
+	if label == "" || !utf8.ValidString(label) {
+		return other
+	}
+	return label
+}
