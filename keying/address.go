@@ -48,9 +48,15 @@ func (a Addresses) Validate() error {
 	case a.IPv6Bits != 0 && (a.IPv6Bits < 48 || a.IPv6Bits > 128):
 		return &limiter.ConfigError{Field: "Addresses.IPv6Bits", Value: a.IPv6Bits,
 			Reason: "want 48 to 128, or 0 for 64"}
-	case a.Header != "" && a.Proxies == nil:
+	case a.Header != "" && len(a.Proxies) == 0:
 		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
 			Reason: "anybody can send it: want Proxies that are believed"}
+	case strings.EqualFold(a.Header, "Forwarded"):
+		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
+			Reason: "holds more than addresses: want a header such as X-Forwarded-For"}
+	case a.Unknown.refuse && !printable(a.Unknown.challenge):
+		return &limiter.ConfigError{Field: "Addresses.Unknown", Value: a.Unknown.challenge,
+			Reason: `want a challenge such as Bearer realm="api", or no Unknown for none`}
 	case a.Unknown.addresses != nil:
 		return &limiter.ConfigError{Field: "Addresses.Unknown",
 			Reason: "by address, where there is none: want Refuse or Shared"}

@@ -2,6 +2,7 @@ package keying
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ration-go/ration/limiter"
 )
@@ -40,7 +41,10 @@ func Refuse(challenge string) Absent { return Absent{refuse: true, challenge: ch
 
 // OrAddress counts callers without a principal by their address: a principal of
 // another kind, which never shares an account with a user of that name.
-func OrAddress(a Addresses) Absent { return Absent{addresses: &a} }
+func OrAddress(a Addresses) Absent {
+	a.Proxies = slices.Clone(a.Proxies)
+	return Absent{addresses: &a}
+}
 
 // OrShared lets all callers without a principal draw on one account together:
 // any one of them can use it up for all.
@@ -75,7 +79,12 @@ func printable(s string) bool {
 
 // Challenge returns what a caller who is nobody is told to present; empty where
 // nothing was stated.
-func (w Who) Challenge() string { return w.absent.challenge }
+func (w Who) Challenge() string {
+	if a := w.absent.addresses; a != nil {
+		return a.Unknown.challenge
+	}
+	return w.absent.challenge
+}
 
 // Origin is where a request came from, as its transport tells it.
 type Origin struct {

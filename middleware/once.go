@@ -1,0 +1,61 @@
+package middleware
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// charged marks a request as charged to a caller by a limiter. It is the
+// request's context and, as a key, the question whether an outer context is the
+// same mark. Values are compared, so that a clone of a request is the request.
+type charged struct {
+	context.Context
+	limiter *limiter.Limiter
+	who     limiter.Principal
+	method  string
+	url     url.URL
+}
+
+// Value returns the mark that equals key, or what the outer contexts know.
+func (c *charged) Value(key any) any {
+	if k, ok := key.(*charged); ok && k.limiter == c.limiter && k.who == c.who &&
+		k.method == c.method && k.url == c.url {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// mark returns the request as it goes on once it is charged to who, and whether
+// it has been charged already. Where a limiter is mounted only once no request
+// can meet it again, and none is marked: marking copies the request.
+func (m *Middleware) mark(r *http.Request, who limiter.Principal) (*http.Request, bool) {
+	if m.mounts.Load() < 2 {
+		return r, false
+	}
+	ctx := r.Context()
+	c := &charged{ctx, m.limiter, who, r.Method, *r.URL}
+	if ctx.Value(c) != nil {
+		return r, true
+	}
+	return r.WithContext(c), false
+}
+
+// mounts counts the handlers behind each limiter: weak.Pointer[limiter.Limiter]
+// to *atomic.Int64. It keeps no limiter alive.
+var mounts sync.Map
+
+func mountsOf(l *limiter.Limiter) *atomic.Int64 {
+	key := weak.Make(l)
+	n, known := mounts.LoadOrStore(key, new(atomic.Int64))
+	if !known {
+		runtime.AddCleanup(l, func(key weak.Pointer[limiter.Limiter]) { mounts.Delete(key) }, key)
+	}
+	return n.(*atomic.Int64)
+}
