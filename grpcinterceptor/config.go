@@ -1,0 +1,99 @@
+package grpcinterceptor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Config is what differs from server to server; the zero Config is usable.
+// Functions are called with no lock held, by many goroutines.
+type Config struct {
+	// MaxPushback is the longest wait that clients are told to sit out; beyond
+	// it they are told not to retry. At most 2147483647 ms (24 days), since
+	// clients read 32 bits; 0 means 30 s.
+	MaxPushback time.Duration
+	// Cost answers how many tokens a unary call costs, at least 0; req is the
+	// request message. Streams cost 1, since they are charged before a message
+	// is read. Nil means 1.
+	Cost func(ctx context.Context, fullMethod string, req any) int64
+	// Skip answers which calls are free; they are counted as skipped. Nil means
+	// [Health], which a function of your own should still call. An unknown
+	// method is shown as [keying.Unmatched], never by the name the caller chose.
+	Skip func(ctx context.Context, fullMethod string) bool
+	// Methods are the full methods, "/pkg.Service/Method", that the server
+	// answers in its grpc.UnknownServiceHandler, each a route of its own. It is
+	// not needed for registered services.
+	Methods []string
+	// Public are the names of the budgets that any caller may be told of. A
+	// budget ByPrincipal or ByTenant is always told to its owner; the others
+	// would show everyone how much is left for everyone.
+	Public []string
+	// Domain is the domain of ErrorInfo: the name of the service. Empty means
+	// "ration".
+	Domain string
+}
+
+// Health reports whether the method is one of grpc.health.v1.Health, by which
+// load balancers decide whether the server lives.
+func Health(_ context.Context, fullMethod string) bool {
+	return strings.HasPrefix(fullMethod, "/grpc.health.v1.Health/")
+}
+
+// maxPushback is the longest pushback that clients can read.
+const maxPushback = math.MaxInt32 * time.Millisecond
+
+func (c Config) validate(l *limiter.Limiter) error {
+	switch {
+	case c.MaxPushback < 0 || c.MaxPushback > maxPushback:
+		return &limiter.ConfigError{Field: "Config.MaxPushback", Value: c.MaxPushback,
+			Reason: fmt.Sprintf("want more than 0 and at most %v, or 0 for 30s", maxPushback)}
+	case !utf8.ValidString(c.Domain):
+		return &limiter.ConfigError{Field: "Config.Domain", Value: c.Domain, Reason: "want UTF-8"}
+	}
+	for i, method := range c.Methods {
+		if !isFullMethod(method) {
+			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Methods[%d]", i), Value: method,
+				Reason: `want the form "/pkg.Service/Method"`}
+		}
+	}
+	for i, name := range c.Public {
+		if _, ok := l.Budget(name); !ok {
+			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Public[%d]", i), Value: name,
+				Reason: "want the name of a budget of the limiter"}
+		}
+	}
+	return nil
+}
+
+// isFullMethod reports whether s has the form "/pkg.Service/Method".
+func isFullMethod(s string) bool {
+	service, method, found := strings.Cut(strings.TrimPrefix(s, "/"), "/")
+	return found && strings.HasPrefix(s, "/") && service != "" && method != "" &&
+		!strings.Contains(method, "/")
+}
+
+// orDefaults returns c with its zero fields spelt out.
+func (c Config) orDefaults() Config {
+	if c.MaxPushback == 0 {
+		c.MaxPushback = 30 * time.Second
+	}
+	if c.Cost == nil {
+		c.Cost = one
+	}
+	if c.Skip == nil {
+		c.Skip = Health
+	}
+	if c.Domain == "" {
+		c.Domain = "ration"
+	}
+	return c
+}
+
+// one is the cost of a stream, and the default of a unary call.
+func one(context.Context, string, any) int64 { return 1 }

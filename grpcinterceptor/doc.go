@@ -1,0 +1,55 @@
+// Package grpcinterceptor limits the calls of a gRPC server. A call that cannot
+// pay is refused before its handler runs, in the way that gRPC clients
+// understand: RESOURCE_EXHAUSTED, the exact wait as a detail, and pushback that
+// a client with a retry policy obeys by itself.
+//
+//	i, err := grpcinterceptor.New(l, keying.Authenticated(keying.Refuse("Bearer")),
+//		grpcinterceptor.Config{})
+//	...
+//	grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(authenticate, i.Unary),
+//		grpc.ChainStreamInterceptor(authenticateStream, i.Stream))
+//
+// # Routes
+//
+// The route of a call is its full method, "/pkg.Service/Method"; that is what
+// Budget.Routes lists. A stream is charged once, when it opens.
+//
+// Methods that the server does not know never reach an interceptor: grpc-go
+// answers UNIMPLEMENTED itself, so a flood of them is neither limited nor
+// counted here. With grpc.UnknownServiceHandler they do arrive, under whatever
+// name the caller made up; they all share the route [keying.Unmatched], but for
+// those that [Config.Methods] lists. A service registered with a nil
+// implementation cannot be told from an unknown one and counts as such.
+//
+// # What a refused client sees
+//
+//	cannot pay yet           RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
+//	can never pay            RESOURCE_EXHAUSTED  QuotaFailure, ErrorInfo
+//	nobody                   UNAUTHENTICATED
+//	has gone, or is too late CANCELED, DEADLINE_EXCEEDED
+//	the store failed, closed UNAVAILABLE         RetryInfo
+//	a cost below zero        INTERNAL
+//
+// With RESOURCE_EXHAUSTED and UNAVAILABLE goes the trailer
+// grpc-retry-pushback-ms, once: the wait in milliseconds, rounded up, or -1, do
+// not retry, where the wait reaches the call's deadline, passes
+// [Config.MaxPushback] or never ends. Without the -1 a client would sleep its
+// deadline away and lose the answer.
+//
+// Clients retry only what their service config lists, and only while the server
+// has sent no header frame: an interceptor outside this one that calls
+// grpc.SetHeader turns the retries off. A server behind
+// (*grpc.Server).ServeHTTP always sends that frame: its clients see the status
+// and the details but do not retry.
+//
+// # Order
+//
+// Authentication goes outside a limiter that counts principals; a second limiter
+// by address may go outside the authentication. The two are not atomic
+// together: what the outer one took stays taken where the inner one refuses.
+// One that refuses is the only one to set the trailer. One limiter in a chain
+// twice charges a call once, unless the caller has become another in between.
+//
+// Everything here is safe for concurrent use.
+package grpcinterceptor

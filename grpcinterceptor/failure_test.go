@@ -1,0 +1,188 @@
+package grpcinterceptor_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ration-go/ration/grpcinterceptor"
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+)
+
+// failing is a store that answers every Take with its error.
+type failing struct{ err error }
+
+func (failing) Check(l limiter.Limit) error { return l.Validate() }
+func (f failing) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{}, f.err
+}
+func (f failing) Peek(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{}, f.err
+}
+func (f failing) Settle(context.Context, []limiter.Charge) error { return f.err }
+
+func TestStoreFailure_FollowsThePolicy(t *testing.T) {
+	// A store's own timeout is not the caller's, although the error says so.
+	timeout := &limiter.StoreError{Reason: limiter.Timeout, Err: context.DeadlineExceeded}
+	for _, kind := range streams {
+		t.Run("closed/"+kind.name, func(t *testing.T) {
+			l, log := limiterOver(t, failing{timeout}, perUser(slow))
+			i := intercept(t, l, users, grpcinterceptor.Config{})
+			server := start(t, "tcp", chain(i)...)
+			client := server.client(t, "{}")
+
+			var trailer metadata.MD
+			_, err := client.EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))
+			require.Equal(t, codes.Unavailable, status.Code(err))
+			assertDetails(t, err, retryAfter(time.Second))
+			assert.Equal(t, []string{"1000"}, trailer[pushbackKey])
+
+			trailer, err = kind.use(as(t, "alice"), client)
+			require.Equal(t, codes.Unavailable, status.Code(err))
+			assertDetails(t, err, retryAfter(time.Second))
+			assert.Equal(t, []string{"1000"}, trailer[pushbackKey])
+			assert.Zero(t, server.handled.Load())
+			assert.Equal(t, []limiter.Answer{limiter.AnswerErrorClosed, limiter.AnswerErrorClosed},
+				log.answers())
+		})
+	}
+	t.Run("open", func(t *testing.T) {
+		budget := perUser(slow)
+		budget.OnError = limiter.Open
+		l, log := limiterOver(t, failing{errors.New("no route to host")}, budget)
+		i := intercept(t, l, users, grpcinterceptor.Config{})
+		server := start(t, "tcp", chain(i)...)
+		for range 3 {
+			_, err := server.client(t, "{}").EmptyCall(as(t, "alice"), empty)
+			require.NoError(t, err)
+		}
+		assert.EqualValues(t, 3, server.handled.Load())
+		assert.Equal(t, []limiter.Answer{limiter.AnswerErrorOpen, limiter.AnswerErrorOpen,
+			limiter.AnswerErrorOpen}, log.answers())
+	})
+}
+
+// Called directly: over a connection the server's answer to a caller that has
+// gone reaches nobody.
+func TestCallerGone_KeepsItsOwnCode(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		want codes.Code
+	}{
+		{"canceled", canceled, codes.Canceled},
+		{"too late", late, codes.DeadlineExceeded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, log := newLimiter(t, standing, perUser(slow))
+			i := intercept(t, l, users, grpcinterceptor.Config{})
+			ctx := keying.WithPrincipal(tt.ctx, limiter.Principal{Kind: "user", ID: "alice"})
+			_, err := i.Unary(ctx, empty, &grpc.UnaryServerInfo{FullMethod: emptyCall}, unreachable(t))
+			assert.Equal(t, tt.want, status.Code(err))
+			assert.Empty(t, status.Convert(err).Details())
+			assert.Equal(t, []limiter.Answer{limiter.AnswerCanceled}, log.answers())
+		})
+	}
+}
+
+func unreachable(t *testing.T) grpc.UnaryHandler {
+	return func(context.Context, any) (any, error) {
+		t.Error("the handler ran")
+		return nil, nil
+	}
+}
+
+func TestACostBelowZeroIsInternalAndTellsNothing(t *testing.T) {
+	l, log := newLimiter(t, standing, perUser(slow))
+	i := intercept(t, l, users, grpcinterceptor.Config{
+		Cost: func(context.Context, string, any) int64 { return -1 },
+	})
+	server := start(t, "tcp", chain(i)...)
+	var trailer metadata.MD
+	_, err := server.client(t, "{}").EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))
+	assert.Equal(t, codes.Internal, status.Code(err))
+	assert.Empty(t, status.Convert(err).Details())
+	assert.Empty(t, trailer[pushbackKey])
+	assert.Zero(t, server.handled.Load())
+	assert.Equal(t, []limiter.Answer{limiter.AnswerErrorClosed}, log.answers())
+}
+
+func TestNew_NamesWhatIsWrong(t *testing.T) {
+	l, _ := newLimiter(t, standing, perUser(slow))
+	tests := []struct {
+		name  string
+		l     *limiter.Limiter
+		who   keying.Who
+		cfg   grpcinterceptor.Config
+		field string
+	}{
+		{"no limiter", nil, users, grpcinterceptor.Config{}, "Limiter"},
+		{"no choice of callers", l, keying.Who{}, grpcinterceptor.Config{}, "Who"},
+		{"negative pushback", l, users, grpcinterceptor.Config{MaxPushback: -1},
+			"Config.MaxPushback"},
+		{"a pushback that clients cannot read", l, users,
+			grpcinterceptor.Config{MaxPushback: (1 << 31) * time.Millisecond},
+			"Config.MaxPushback"},
+		{"a domain that is not text", l, users, grpcinterceptor.Config{Domain: "\xff"},
+			"Config.Domain"},
+		{"a method without a slash", l, users,
+			grpcinterceptor.Config{Methods: []string{emptyCall, "pkg.Service/Method"}},
+			"Config.Methods[1]"},
+		{"a method without a service", l, users,
+			grpcinterceptor.Config{Methods: []string{"//Method"}}, "Config.Methods[0]"},
+		{"a method that is a path", l, users,
+			grpcinterceptor.Config{Methods: []string{"/a/b/c"}}, "Config.Methods[0]"},
+		{"an unknown budget", l, users,
+			grpcinterceptor.Config{Public: []string{"per-user", "per-usr"}}, "Config.Public[1]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			i, err := grpcinterceptor.New(tt.l, tt.who, tt.cfg)
+			assert.Nil(t, i)
+			var config *limiter.ConfigError
+			require.ErrorAs(t, err, &config)
+			assert.Equal(t, tt.field, config.Field)
+		})
+	}
+}
+
+// The HTTP server of the standard library always sends a header frame first, so
+// the client learns everything but does not retry.
+func TestServeHTTP_TellsTheClientWhoThenDoesNotRetry(t *testing.T) {
+	l, log := newLimiter(t, standing, perUser(limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}))
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	server := grpc.NewServer(chain(i)...)
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	front := &http.Server{Handler: server, Protocols: new(http.Protocols)}
+	front.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = front.Serve(listener) }()
+	t.Cleanup(func() { _ = front.Close() })
+	client := (&running{target: listener.Addr().String()}).client(t, retrying)
+
+	_, err = client.EmptyCall(as(t, "alice"), empty)
+	require.NoError(t, err)
+	var trailer metadata.MD
+	_, err = client.EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assertDetails(t, err, retryAfter(100*time.Millisecond), perUserUsedUp, perUserExceeded)
+	assert.Equal(t, []string{"100"}, trailer[pushbackKey])
+	assert.Equal(t, []limiter.Answer{limiter.AnswerAllow, limiter.AnswerDeny}, log.answers())
+}

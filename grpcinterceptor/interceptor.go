@@ -1,0 +1,124 @@
+package grpcinterceptor
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+)
+
+// transport is the metric label of all calls.
+const transport = "grpc"
+
+// Interceptor asks a limiter about every call of a gRPC server. Its methods
+// [Interceptor.Unary] and [Interceptor.Stream] are the interceptors; one
+// Interceptor serves both, and any number of servers. It is immutable and safe
+// for concurrent use. The zero Interceptor is not usable; see [New].
+type Interceptor struct {
+	limiter *limiter.Limiter
+	who     keying.Who
+	cfg     Config
+}
+
+// New returns the interceptors of l, which counts the callers that who names.
+// The error is a *[limiter.ConfigError].
+func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
+	if l == nil {
+		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter, not nil"}
+	}
+	if err := who.Validate(); err != nil {
+		return nil, err
+	}
+	if err := cfg.validate(l); err != nil {
+		return nil, err
+	}
+	cfg.Methods = slices.Clone(cfg.Methods)
+	cfg.Public = slices.Clone(cfg.Public)
+	return &Interceptor{l, who, cfg.orDefaults()}, nil
+}
+
+// Unary is a grpc.UnaryServerInterceptor: it charges the call and runs the
+// handler, or answers the refusal. It runs after the request message was read.
+func (i *Interceptor) Unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	ctx, no := i.admit(ctx, info.FullMethod, req, i.cfg.Cost)
+	if no != nil {
+		if no.pushback != "" {
+			// It fails only where there is no call to answer, as in a direct
+			// invocation; the status says all the same then.
+			_ = grpc.SetTrailer(ctx, no.trailer())
+		}
+		return nil, no.status.Err()
+	}
+	return handler(ctx, req)
+}
+
+// Stream is a grpc.StreamServerInterceptor: it charges a stream when it opens
+// and runs the handler, or answers the refusal. No message was read yet.
+func (i *Interceptor) Stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
+	ctx, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one)
+	if no != nil {
+		if no.pushback != "" {
+			stream.SetTrailer(no.trailer())
+		}
+		return no.status.Err()
+	}
+	return handler(srv, &admitted{stream, ctx})
+}
+
+// admitted is a stream whose context says that it was asked about.
+type admitted struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *admitted) Context() context.Context { return s.ctx }
+
+// route returns the full method, where the caller did not make it up: the
+// server has an implementation, or Config.Methods lists it.
+func (i *Interceptor) route(srv any, fullMethod string) string {
+	if srv != nil || slices.Contains(i.cfg.Methods, fullMethod) {
+		return fullMethod
+	}
+	return keying.Unmatched
+}
+
+// admit asks whether the call may run, and reports the answer. It returns the
+// context to run it in, or the refusal.
+func (i *Interceptor) admit(
+	ctx context.Context, route string, req any, cost costFunc,
+) (context.Context, *refusal) {
+	caller := limiter.Caller{Route: route}
+	if i.cfg.Skip(ctx, route) {
+		return i.skip(ctx, caller), nil
+	}
+	var err error
+	if caller.Principal, err = i.who.Principal(ctx, origin(ctx)); err != nil {
+		return ctx, i.judge(ctx, route, limiter.Decision{}, err)
+	}
+	if asked(ctx, i.limiter, caller) {
+		return ctx, nil
+	}
+	d, err := i.limiter.Take(ctx, caller, cost(ctx, route, req))
+	if no := i.judge(ctx, route, d, err); no != nil {
+		return ctx, no
+	}
+	return &mark{ctx, i.limiter, caller}, nil
+}
+
+type costFunc = func(ctx context.Context, fullMethod string, req any) int64
+
+// skip reports a free call, once.
+func (i *Interceptor) skip(ctx context.Context, caller limiter.Caller) context.Context {
+	if asked(ctx, i.limiter, caller) {
+		return ctx
+	}
+	i.limiter.Answered(transport, caller.Route, limiter.AnswerSkipped)
+	return &mark{ctx, i.limiter, caller}
+}
