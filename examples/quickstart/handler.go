@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/keying/chiroute"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/metrics"
+	"github.com/ration-go/ration/middleware"
+)
+
+const challenge = `Bearer realm="quickstart"`
+
+// userBudgets give each user an account on each route: five summaries a second,
+// and two exports at once, then one a second.
+var userBudgets = []limiter.Budget{
+	{
+		Name:   "summaries",
+		Scope:  limiter.ByPrincipal | limiter.ByRoute,
+		Limit:  limiter.PerSecond(5),
+		Routes: []string{"GET /v1/summaries/{id}"},
+	},
+	{
+		Name:   "exports",
+		Scope:  limiter.ByPrincipal | limiter.ByRoute,
+		Limit:  limiter.Limit{Tokens: 1, Per: time.Second, Burst: 2},
+		Routes: []string{"GET /v1/exports/{id}"},
+	},
+}
+
+// addressBudgets hold back those who guess tokens, and all others: this limiter
+// stands in front of the authentication, where nobody is known yet.
+var addressBudgets = []limiter.Budget{{
+	Name:  "address",
+	Scope: limiter.ByPrincipal,
+	Limit: limiter.Limit{Tokens: 20, Per: time.Second, Burst: 100},
+}}
+
+// newHandler returns the service. Both limiters share the store; the names of
+// their budgets keep the accounts apart.
+func newHandler(store limiter.Store) (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	counts, err := metrics.New(registry)
+	if err != nil {
+		return nil, err
+	}
+	byAddress, err := limiter.New(store, addressBudgets,
+		limiter.Config{Name: "address", Observer: counts})
+	if err != nil {
+		return nil, err
+	}
+	byUser, err := limiter.New(store, userBudgets,
+		limiter.Config{Name: "user", Observer: counts})
+	if err != nil {
+		return nil, err
+	}
+
+	router := chi.NewRouter()
+	routes := chiroute.New(router)
+	limitAddress, err := middleware.New(byAddress,
+		keying.ByAddress(keying.Addresses{}), routes.Route, middleware.Config{})
+	if err != nil {
+		return nil, err
+	}
+	limitUser, err := middleware.New(byUser,
+		keying.Authenticated(keying.Refuse(challenge)), routes.Route, middleware.Config{})
+	if err != nil {
+		return nil, err
+	}
+
+	router.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	router.Route("/v1", func(v1 chi.Router) {
+		v1.Use(limitAddress.Handler, authenticate, limitUser.Handler)
+		v1.Get("/summaries/{id}", answer("summary"))
+		v1.Get("/exports/{id}", answer("export"))
+	})
+
+	// Series that exist at 0 from the start show the first denial as an increase.
+	for _, route := range routes.Routes() {
+		if strings.Contains(route, " /v1/") {
+			counts.Routes("address", "http", route)
+			counts.Routes("user", "http", route)
+		}
+	}
+	return router, nil
+}
+
+// users are known by their tokens. A real service looks them up.
+var users = map[string]string{"alice-token": "alice", "bob-token": "bob"}
+
+// authenticate says who calls. Only what it has verified is counted.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		user, ok := users[token]
+		if !ok {
+			w.Header().Set("WWW-Authenticate", challenge)
+			http.Error(w, "unknown token", http.StatusUnauthorized)
+			return
+		}
+		ctx := keying.WithPrincipal(r.Context(), limiter.Principal{Kind: "user", ID: user})
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func answer(what string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s\n", what, r.PathValue("id"))
+	}
+}

@@ -1,0 +1,72 @@
+// Quickstart is a chi server whose users have limits of their own on each
+// route. Run it, and try the curl lines that it prints:
+//
+//	go run ./examples/quickstart
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	flag.Parse()
+
+	// Accounts live in this process; a store in Redis would be shared by many.
+	store := limiter.Must(memstore.New(memstore.Config{}))
+	handler, err := newHandler(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := serve(*addr, handler); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve answers until it is interrupted.
+func serve(addr string, handler http.Handler) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	fmt.Printf(hint, listener.Addr())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+const hint = `quickstart: http://%[1]s
+
+  # exports: 2 at once, then 1 a second; the third is refused
+  for i in 1 2 3; do curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7; done
+
+  # as Retry-After said
+  sleep 1; curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
+
+  # another user and another route have accounts of their own
+  curl -si -H 'Authorization: Bearer bob-token' http://%[1]s/v1/exports/7
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7
+
+  # nobody
+  curl -si http://%[1]s/v1/exports/7
+
+  # what was decided
+  curl -s http://%[1]s/metrics | grep ^ration_
+`
