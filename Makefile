@@ -1,0 +1,46 @@
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME   ?= 10s
+COUNT      ?= 1
+
+.PHONY: help
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: lint tidy test fuzz ## everything that CI runs
+
+.PHONY: fmt
+fmt: ## format the code
+	gofmt -w .
+
+.PHONY: lint
+lint: ## gofmt, go vet and staticcheck
+	@files="$$(gofmt -l .)" && [ -z "$$files" ] || { echo "run make fmt: $$files"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: tidy
+tidy: ## go.mod is tidy, and the modules are those of go.sum
+	go mod tidy -diff
+	go mod verify
+
+.PHONY: test
+test: cc ## all tests, with the race detector
+	go test -race ./...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	.ci/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: ## all benchmarks, COUNT times (1)
+	go test -run '^$$' -bench . -benchmem -count $(COUNT) ./...
+
+.PHONY: cover
+cover: ## how much of the code the tests run
+	go test -coverpkg ./... -coverprofile cover.out ./...
+	go tool cover -func cover.out | tail -n 1
+
+.PHONY: cc
+cc: # the race detector needs a C compiler
+	@command -v $$(go env CC) >/dev/null || .ci/install gcc libc6-dev
