@@ -246,6 +246,9 @@ func (a *Account) Settle(now, at, delta int64) (moved Uint128, credited bool) {
 			return Uint128{}, false
 		}
 	case RollingLog:
+		if a.Log == nil {
+			a.Log = &Log{}
+		}
 		return a.Log.settle(now, at, l, delta)
 	}
 	target := l.target(used, delta)

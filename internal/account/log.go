@@ -1,6 +1,9 @@
 package account
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Entry is the cost that was admitted at one instant.
 type Entry struct {
@@ -78,28 +81,35 @@ func (g *Log) add(now int64, per, cost uint64) *Log {
 }
 
 // settle corrects the entry of the instant at, or, where the log was made from
-// another account since then, the oldest that holds it.
+// another account since then, the oldest that holds it. A debit that finds
+// neither is a new entry: there may have been none, for a cost of 0.
 func (g *Log) settle(now, at int64, l *Limit, delta int64) (moved Uint128, credited bool) {
 	if gone(at, now, l.Per) {
 		return Uint128{}, false
 	}
 	live := g.live(now, l.Per)
-	for i := range live {
-		e := &live[i]
-		if e.At < at {
-			continue
+	i := slices.IndexFunc(live, func(e Entry) bool { return e.At >= at })
+	if delta < 0 {
+		if i < 0 {
+			return Uint128{}, true
 		}
-		if delta < 0 {
-			credit := min(uint64(-delta), e.Cost)
-			e.Cost -= credit
-			return Uint128{Lo: credit}, true
+		credit := min(uint64(-delta), live[i].Cost)
+		live[i].Cost -= credit
+		if live[i].Cost == 0 {
+			g.entries = slices.Delete(live, i, i+1)
 		}
-		used := Uint128{Lo: sum(live)}
-		debit := l.target(used, delta).sub(used)
-		e.Cost += debit.Lo
-		return debit, false
+		return Uint128{Lo: credit}, true
 	}
-	return Uint128{}, false
+	used := Uint128{Lo: sum(live)}
+	debit := l.target(used, delta).sub(used)
+	switch {
+	case debit.isZero():
+	case i < 0:
+		g.entries = append(live, Entry{at, debit.Lo})
+	default:
+		live[i].Cost += debit.Lo
+	}
+	return debit, false
 }
 
 // newLog returns a log in which used tokens were admitted at now.

@@ -62,7 +62,7 @@ func (u Uint128) div(y uint64) (q, r uint64) {
 // ceilDiv returns u/y rounded up, saturating at MaxInt64.
 func (u Uint128) ceilDiv(y uint64) uint64 {
 	q, r := u.div(y)
-	if r != 0 {
+	if r != 0 && q < math.MaxInt64 {
 		q++
 	}
 	return q

@@ -10,13 +10,17 @@ import (
 // int64 (the years 1677 to 2262).
 func Of(t time.Time) int64 {
 	const second = int64(time.Second)
-	switch s := t.Unix(); {
-	case s > math.MaxInt64/second || s == math.MaxInt64/second && t.Nanosecond() > int(math.MaxInt64%second):
+	s, ns := t.Unix(), int64(t.Nanosecond())
+	if s < 0 {
+		s, ns = s+1, ns-second // both towards zero, so that their sum fits
+	}
+	switch highest, lowest := math.MaxInt64/second, math.MinInt64/second; {
+	case s > highest || s == highest && ns > math.MaxInt64%second:
 		return math.MaxInt64
-	case s < math.MinInt64/second:
+	case s < lowest || s == lowest && ns < math.MinInt64%second:
 		return math.MinInt64
 	default:
-		return s*second + int64(t.Nanosecond())
+		return s*second + ns
 	}
 }
 

@@ -1,0 +1,325 @@
+package model
+
+import (
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// account is one account. Its values are never changed in place: each method
+// returns a new account.
+type account struct {
+	limit limiter.Limit // with Burst spelled out
+
+	// A token bucket: so much at that instant, below zero in debt.
+	balance *big.Rat
+	at      *big.Int
+
+	// A fixed window: so much used in the window with that number.
+	window *big.Int
+	used   *big.Int
+
+	// A rolling log, oldest first, every instant once.
+	entries []entry
+}
+
+type entry struct{ at, count *big.Int }
+
+// newAccount is full (R3).
+func newAccount(l limiter.Limit, now *big.Int) account {
+	a := account{limit: l}
+	switch l.Algorithm {
+	case limiter.TokenBucket:
+		a.balance, a.at = rat(integer(l.Burst)), now
+	case limiter.FixedWindow:
+		a.window, a.used = windowAt(l, now), integer(0)
+	}
+	return a
+}
+
+// windowAt returns the number of the window of an instant: windows are whole
+// multiples of Per since the Unix epoch (R11).
+func windowAt(l limiter.Limit, at *big.Int) *big.Int {
+	window, _ := new(big.Int).DivMod(at, integer(int64(l.Per)), new(big.Int))
+	return window
+}
+
+// gone reports whether a log entry has left at now: the left boundary is
+// exclusive (R11).
+func gone(l limiter.Limit, entry, now *big.Int) bool {
+	return entry.Cmp(sub(now, integer(int64(l.Per)))) <= 0
+}
+
+// refilled is the account at now.
+func (a account) refilled(now *big.Int) account {
+	switch a.limit.Algorithm {
+	case limiter.TokenBucket:
+		// tokens = min(capacity, tokens + elapsed*Tokens/Per)
+		back := new(big.Rat).Mul(rat(sub(now, a.at)), a.rate())
+		a.balance = minRat(rat(integer(a.limit.Burst)), back.Add(a.balance, back))
+		a.at = now
+	case limiter.FixedWindow:
+		if window := windowAt(a.limit, now); window.Cmp(a.window) != 0 {
+			a.window, a.used = window, integer(0)
+		}
+	case limiter.RollingLog:
+		for len(a.entries) > 0 && gone(a.limit, a.entries[0].at, now) {
+			a.entries = a.entries[1:]
+		}
+	}
+	return a
+}
+
+// rate is in tokens per nanosecond.
+func (a account) rate() *big.Rat { return big.NewRat(a.limit.Tokens, int64(a.limit.Per)) }
+
+// spent returns what was used of a refilled account.
+func (a account) spent() *big.Rat {
+	switch a.limit.Algorithm {
+	case limiter.TokenBucket:
+		return new(big.Rat).Sub(rat(integer(a.limit.Burst)), a.balance)
+	case limiter.FixedWindow:
+		return rat(a.used)
+	default:
+		return rat(a.total())
+	}
+}
+
+func (a account) total() *big.Int {
+	total := new(big.Int)
+	for _, e := range a.entries {
+		total.Add(total, e.count)
+	}
+	return total
+}
+
+// left returns the balance of a refilled account.
+func (a account) left() *big.Rat {
+	return new(big.Rat).Sub(rat(integer(a.limit.Burst)), a.spent())
+}
+
+func (a account) full() bool { return a.spent().Sign() == 0 }
+
+// under is a refilled account under another limit (R10).
+func (a account) under(l limiter.Limit, now *big.Int) account {
+	if l == a.limit {
+		return a
+	}
+	if a.full() {
+		return newAccount(l, now)
+	}
+	was := a.limit
+	switch {
+	case was.Algorithm == limiter.TokenBucket && l.Algorithm == limiter.TokenBucket:
+		a.limit = l
+		a.balance = minRat(a.roundDown(), rat(integer(l.Burst)))
+		return a.saturated()
+	case was.Algorithm == l.Algorithm && was.Per == l.Per:
+		a.limit = l
+		return a
+	}
+	// Another algorithm or window length: what was used counts as used now.
+	used := minInt(ceil(a.spent()), integer(math.MaxInt64))
+	return newAccount(l, now).debited(used, now).saturated()
+}
+
+// saturated is a bucket that is full again within the range of a time.Duration,
+// whatever debt it was given by a change of limit.
+func (a account) saturated() account {
+	if a.limit.Algorithm == limiter.TokenBucket && !floor(a.untilFull()).IsInt64() {
+		longest := new(big.Rat).Mul(rat(integer(math.MaxInt64)), a.rate())
+		a.balance = longest.Sub(rat(integer(a.limit.Burst)), longest)
+	}
+	return a
+}
+
+// untilFull is for a token bucket, in nanoseconds.
+func (a account) untilFull() *big.Rat { return new(big.Rat).Quo(a.spent(), a.rate()) }
+
+// roundDown rounds the balance down to the unit of the limit, of which a token
+// has as many as Per has nanoseconds.
+func (a account) roundDown() *big.Rat {
+	unit := rat(integer(int64(a.limit.Per)))
+	units := floor(new(big.Rat).Mul(a.balance, unit))
+	return new(big.Rat).Quo(rat(units), unit)
+}
+
+// debited is a refilled account after paying cost.
+func (a account) debited(cost, now *big.Int) account {
+	switch a.limit.Algorithm {
+	case limiter.TokenBucket:
+		a.balance = new(big.Rat).Sub(a.balance, rat(cost))
+	case limiter.FixedWindow:
+		a.used = add(a.used, cost)
+	case limiter.RollingLog:
+		a.entries = merged(a.entries, now, cost)
+	}
+	return a
+}
+
+// merged returns the entries with count more at an instant, which may be a
+// negative count of at most what is there. Entries of nothing are left out.
+func merged(entries []entry, at, count *big.Int) []entry {
+	var result []entry
+	for _, e := range entries {
+		if e.at.Cmp(at) > 0 && count.Sign() > 0 {
+			result, count = append(result, entry{at, count}), integer(0)
+		}
+		if e.at.Cmp(at) == 0 {
+			e.count, count = add(e.count, count), integer(0)
+		}
+		if e.count.Sign() > 0 {
+			result = append(result, e)
+		}
+	}
+	if count.Sign() > 0 {
+		result = append(result, entry{at, count})
+	}
+	return result
+}
+
+// judge is R4 and R7 for a refilled account.
+func (a account) judge(cost *big.Int) limiter.Outcome {
+	switch {
+	case cost.Cmp(integer(a.limit.Burst)) > 0:
+		return limiter.Never
+	case cost.Sign() == 0 || a.left().Cmp(rat(cost)) >= 0:
+		return limiter.Allow
+	default:
+		return limiter.Deny
+	}
+}
+
+// wait returns the least W after which a refilled account that denies cost
+// allows it.
+func (a account) wait(cost, now *big.Int) *big.Int {
+	if a.limit.Algorithm != limiter.RollingLog {
+		if a.limit.Algorithm == limiter.FixedWindow {
+			return a.reset(now)
+		}
+		// ceil((cost-tokens)*Per/Tokens)
+		short := new(big.Rat).Sub(rat(cost), a.balance)
+		return ceil(short.Quo(short, a.rate()))
+	}
+	total := add(a.total(), cost)
+	for _, e := range a.entries {
+		total = sub(total, e.count)
+		if total.Cmp(integer(a.limit.Tokens)) <= 0 {
+			return a.leaves(e, now)
+		}
+	}
+	panic("a cost above the capacity waits for ever")
+}
+
+// leaves returns how long after now an entry is gone.
+func (a account) leaves(e entry, now *big.Int) *big.Int {
+	return sub(add(e.at, integer(int64(a.limit.Per))), now)
+}
+
+// reset returns how long after now the account is full; a fixed window always
+// says the rest of the window.
+func (a account) reset(now *big.Int) *big.Int {
+	switch a.limit.Algorithm {
+	case limiter.TokenBucket:
+		return ceil(a.untilFull())
+	case limiter.FixedWindow:
+		end := new(big.Int).Mul(add(a.window, integer(1)), integer(int64(a.limit.Per)))
+		return sub(end, now)
+	default:
+		if len(a.entries) == 0 {
+			return integer(0)
+		}
+		return a.leaves(a.entries[len(a.entries)-1], now)
+	}
+}
+
+// settled is a refilled account after a correction of what was taken at an
+// instant (R9): debits stop at minus the capacity, credits at the capacity, and
+// what was taken in a window or an entry that has gone is not corrected.
+func (a account) settled(correction, taken, now *big.Int) account {
+	l := a.limit
+	switch {
+	case l.Algorithm == limiter.FixedWindow && windowAt(l, taken).Cmp(a.window) != 0,
+		l.Algorithm == limiter.RollingLog && gone(l, taken, now):
+		return a
+	case correction.Sign() > 0:
+		room := floor(new(big.Rat).Add(a.left(), rat(integer(l.Burst))))
+		if l.Algorithm == limiter.TokenBucket && correction.Cmp(room) > 0 {
+			a.balance = minRat(a.balance, rat(integer(-l.Burst)))
+			return a
+		}
+		return a.debited(minInt(correction, maxInt(room, integer(0))), a.place(taken))
+	}
+	return a.credited(new(big.Int).Neg(correction), a.place(taken))
+}
+
+// place returns the instant at which a log holds what was taken then: that
+// instant, or that of the oldest entry after it, where a change of limit has
+// moved what was used to its own instant.
+func (a account) place(taken *big.Int) *big.Int {
+	for _, e := range a.entries {
+		if e.at.Cmp(taken) >= 0 {
+			return e.at
+		}
+	}
+	return taken
+}
+
+func (a account) credited(credit, taken *big.Int) account {
+	switch a.limit.Algorithm {
+	case limiter.TokenBucket:
+		lifted := new(big.Rat).Add(a.balance, rat(credit))
+		a.balance = minRat(lifted, rat(integer(a.limit.Burst)))
+	case limiter.FixedWindow:
+		a.used = maxInt(integer(0), sub(a.used, credit))
+	case limiter.RollingLog:
+		for _, e := range a.entries {
+			if e.at.Cmp(taken) == 0 {
+				given := new(big.Int).Neg(minInt(credit, e.count))
+				a.entries = merged(a.entries, taken, given)
+			}
+		}
+	}
+	return a
+}
+
+// remaining is in whole tokens, at least 0.
+func (a account) remaining() int64 { return maxInt(integer(0), floor(a.left())).Int64() }
+
+// duration saturates at the range of a time.Duration, 292 years.
+func duration(ns *big.Int) time.Duration {
+	if !ns.IsInt64() {
+		return math.MaxInt64
+	}
+	return time.Duration(ns.Int64())
+}
+
+func integer(n int64) *big.Int   { return big.NewInt(n) }
+func rat(n *big.Int) *big.Rat    { return new(big.Rat).SetInt(n) }
+func add(x, y *big.Int) *big.Int { return new(big.Int).Add(x, y) }
+func sub(x, y *big.Int) *big.Int { return new(big.Int).Sub(x, y) }
+func floor(x *big.Rat) *big.Int  { return new(big.Int).Div(x.Num(), x.Denom()) }
+func ceil(x *big.Rat) *big.Int   { y := floor(new(big.Rat).Neg(x)); return y.Neg(y) }
+
+func minInt(x, y *big.Int) *big.Int {
+	if x.Cmp(y) < 0 {
+		return x
+	}
+	return y
+}
+
+func maxInt(x, y *big.Int) *big.Int {
+	if x.Cmp(y) > 0 {
+		return x
+	}
+	return y
+}
+
+func minRat(x, y *big.Rat) *big.Rat {
+	if x.Cmp(y) < 0 {
+		return x
+	}
+	return y
+}

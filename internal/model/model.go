@@ -1,0 +1,231 @@
+// Package model keeps accounts in the slow, obvious way: exact fractions, one
+// function for each sentence of the rules, no cleverness shared with the real
+// code. Tests drive it beside the real stores with the same streams of requests;
+// see [Drive].
+package model
+
+import (
+	"maps"
+	"math"
+	"math/big"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Store is what a limiter.Store should be, called with the instant and without a
+// context. The zero Store is not usable; see [New]. It is not safe for concurrent
+// use.
+type Store struct {
+	latest   *big.Int // the latest instant seen, nil before the first
+	accounts map[limiter.Key]account
+}
+
+// New returns a store without accounts.
+func New() *Store { return &Store{accounts: map[limiter.Key]account{}} }
+
+// Clone returns a copy that shares nothing that changes.
+func (s *Store) Clone() *Store {
+	return &Store{latest: s.latest, accounts: maps.Clone(s.accounts)}
+}
+
+// draw is all that one request draws on one account.
+type draw struct {
+	key     limiter.Key
+	given   limiter.Limit // as the first charge has it
+	shadow  bool
+	cost    *big.Int
+	account account // refilled, under the limit of the charges
+	outcome limiter.Outcome
+	result  limiter.Result
+}
+
+// Take decides the charges at an instant, in nanoseconds since the Unix epoch,
+// and writes their results and receipts.
+func (s *Store) Take(at int64, charges []limiter.Charge) (limiter.Decision, error) {
+	return s.decide(at, charges, true)
+}
+
+// Peek says what Take would say.
+func (s *Store) Peek(at int64, charges []limiter.Charge) (limiter.Decision, error) {
+	return s.decide(at, charges, false)
+}
+
+func (s *Store) decide(at int64, charges []limiter.Charge, take bool) (limiter.Decision, error) {
+	for i := range charges {
+		if cost := charges[i].Cost; cost < 0 {
+			return limiter.Decision{}, &limiter.CostError{Cost: cost, Max: math.MaxInt64}
+		}
+	}
+	draws, err := sumByKey(charges)
+	if err != nil {
+		return limiter.Decision{}, err
+	}
+	now := s.now(at)
+	allowed := true
+	for _, d := range draws {
+		d.account = s.at(d.key, d.given, now).under(normal(d.given), now)
+		d.outcome = d.account.judge(d.cost)
+		allowed = allowed && (d.shadow || d.outcome == limiter.Allow)
+	}
+	for _, d := range draws {
+		pays := allowed && d.outcome == limiter.Allow && d.cost.Sign() > 0
+		if pays {
+			d.account = d.account.debited(d.cost, now)
+		}
+		if take && (pays || d.outcome == limiter.Deny) {
+			s.accounts[d.key] = d.account
+		}
+		d.report(now)
+	}
+	for i := range charges {
+		c := &charges[i]
+		d := find(draws, c.Key)
+		c.Result, c.Receipt = d.result, limiter.Receipt{}
+		if take && allowed && d.outcome == limiter.Allow {
+			c.Receipt = limiter.NewReceipt(now.Int64(), c.Cost, 0)
+		}
+	}
+	return decision(draws), nil
+}
+
+// now is the instant of a request: time never runs backwards (R2).
+func (s *Store) now(at int64) *big.Int {
+	if s.latest == nil || s.latest.Cmp(integer(at)) < 0 {
+		s.latest = integer(at)
+	}
+	return s.latest
+}
+
+// at returns the account of a key, refilled: one that is full again is the same
+// as none, and none is full under the limit that the request shows.
+func (s *Store) at(k limiter.Key, l limiter.Limit, now *big.Int) account {
+	if a, ok := s.accounts[k]; ok {
+		if a = a.refilled(now); !a.full() {
+			return a
+		}
+	}
+	return newAccount(normal(l), now)
+}
+
+// sumByKey adds up the charges of one key.
+func sumByKey(charges []limiter.Charge) ([]*draw, error) {
+	var draws []*draw
+	for i := range charges {
+		c := &charges[i]
+		if err := c.Limit.Validate(); err != nil {
+			return nil, err
+		}
+		d := find(draws, c.Key)
+		if d == nil {
+			d = &draw{key: c.Key, given: c.Limit, shadow: c.Shadow, cost: integer(0)}
+			draws = append(draws, d)
+		}
+		if normal(d.given) != normal(c.Limit) || d.shadow != c.Shadow {
+			return nil, &limiter.ConfigError{Field: "Charges", Reason: "one key, two limits"}
+		}
+		d.cost = add(d.cost, integer(c.Cost))
+	}
+	return draws, nil
+}
+
+func find(draws []*draw, k limiter.Key) *draw {
+	for _, d := range draws {
+		if d.key == k {
+			return d
+		}
+	}
+	return nil
+}
+
+func (d *draw) report(now *big.Int) {
+	d.result = limiter.Result{
+		Outcome:    d.outcome,
+		Remaining:  d.account.remaining(),
+		ResetAfter: duration(d.account.reset(now)),
+	}
+	if d.outcome == limiter.Deny {
+		d.result.RetryAfter = duration(d.account.wait(d.cost, now))
+	}
+}
+
+// decision is R6.
+func decision(draws []*draw) limiter.Decision {
+	var first *draw
+	for _, d := range draws {
+		if !d.shadow && (first == nil || d.before(first)) {
+			first = d
+		}
+	}
+	if first == nil {
+		return limiter.Decision{Outcome: limiter.Allow}
+	}
+	return limiter.Decision{
+		Outcome: first.outcome, Budget: first.key.Budget, Limit: first.given,
+		Remaining: first.result.Remaining, RetryAfter: first.result.RetryAfter,
+		ResetAfter: first.result.ResetAfter,
+	}
+}
+
+// before reports whether d decides rather than other: any never, else the deny
+// with the longest wait, else the allow with the least left relative to its
+// capacity; ties go by budget name, then key.
+func (d *draw) before(other *draw) bool {
+	if d.outcome != other.outcome {
+		return d.outcome > other.outcome
+	}
+	if wait, theirs := d.result.RetryAfter, other.result.RetryAfter; wait != theirs {
+		return wait > theirs
+	}
+	if d.outcome == limiter.Allow {
+		if c := d.share().Cmp(other.share()); c != 0 {
+			return c < 0
+		}
+	}
+	return d.key.Compare(other.key) < 0
+}
+
+func (d *draw) share() *big.Rat {
+	left := d.account.left()
+	return left.Quo(left, rat(integer(d.account.limit.Burst)))
+}
+
+// Settle corrects what the receipts say was taken, and consumes them.
+func (s *Store) Settle(at int64, charges []limiter.Charge) error {
+	for i := range charges {
+		_, taken, _, ok := charges[i].Receipt.Taken()
+		if !ok {
+			return limiter.ErrReceipt
+		}
+		if charges[i].Cost < -taken {
+			return &limiter.CostError{Cost: charges[i].Cost, Min: -taken, Max: math.MaxInt64}
+		}
+	}
+	now := s.now(at)
+	for i := range charges {
+		c := &charges[i]
+		taken, _, _, _ := c.Receipt.Taken()
+		a := s.at(c.Key, c.Limit, now)
+		s.accounts[c.Key] = a.settled(integer(c.Cost), integer(taken), now)
+		c.Receipt = limiter.Receipt{}
+	}
+	return nil
+}
+
+// Reset makes the accounts of the charges full.
+func (s *Store) Reset(charges []limiter.Charge) {
+	for i := range charges {
+		delete(s.accounts, charges[i].Key)
+	}
+}
+
+// Tokens returns the balance of a key at an instant.
+func (s *Store) Tokens(at int64, k limiter.Key, l limiter.Limit) *big.Rat {
+	now := s.now(at)
+	return s.at(k, l, now).under(normal(l), now).left()
+}
+
+// normal spells the default capacity out.
+func normal(l limiter.Limit) limiter.Limit {
+	l.Burst = l.Capacity()
+	return l
+}
