@@ -92,14 +92,19 @@ func (l *Limiter) Reload(budgets []Budget) error {
 		l.budgets.Store(&compiled)
 	}
 	l.reload.Unlock()
-	if err != nil || l.observer == nil {
+	if err != nil {
 		return err
 	}
 	names := make([]string, len(compiled))
 	for i, b := range compiled {
 		names[i] = b.Name
 	}
-	l.observer.Configured(l.name, names)
+	if store, ok := l.store.(Planner); ok {
+		store.Plan(names)
+	}
+	if l.observer != nil {
+		l.observer.Configured(l.name, names)
+	}
 	return nil
 }
 

@@ -92,3 +92,9 @@ type Store interface {
 type Resetter interface {
 	Reset(ctx context.Context, charges []Charge) error
 }
+
+// Planner is a Store that divides its memory among the budgets that use it. A
+// [Limiter] tells it their names, at New and at Reload.
+type Planner interface {
+	Plan(budgets []string)
+}

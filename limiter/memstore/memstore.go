@@ -1,10 +1,9 @@
-// Package memstore keeps accounts in this process.
 package memstore
 
 import (
 	"context"
 	"math"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ration-go/ration/internal/account"
@@ -14,23 +13,30 @@ import (
 
 // Config is the shape of a [Store]; the zero Config is usable.
 type Config struct {
-	// MaxAccounts bounds the memory; 0 means 1,000,000.
+	// MaxAccounts bounds the memory: about 50 bytes for each; 0 means 1,000,000.
+	// Below some thousands it is exceeded by the overflow accounts, 256 for each
+	// budget and sort of callers.
 	MaxAccounts int
 	// Now is the clock, for tests and replay; nil is the real one: the wall time
 	// at New plus monotonic time. It is called with no lock held.
 	Now func() time.Time
 }
 
-// Store is a [limiter.Store] in memory. It is safe for concurrent use, never
-// fails and has no goroutine; the zero Store is not usable, see [New].
+// Store is a [limiter.Store] in memory. It never fails, and holds every valid
+// limit exactly. A decision costs one look at the clock, one hash and one lock
+// for each budget, and does not allocate, save where a block grows.
+//
+// It is safe for concurrent use; the zero Store is not usable, see [New]. What it
+// is bad at is more than one process: each counts for itself.
 type Store struct {
-	clock func() int64
+	hash    hasher
+	clock   func() int64
+	hooked  bool         // the clock is the user's
+	latest  atomic.Int64 // the latest instant used; only for a user's clock
+	classes *catalog
+	shards  []shard
 
-	// mu guards what follows.
-	mu       sync.Mutex
-	latest   int64
-	accounts map[limiter.Key]account.Account
-	rules    map[limiter.Limit]*account.Limit
+	overflowTakes atomic.Int64
 }
 
 // New returns an empty store. A negative MaxAccounts is a *[limiter.ConfigError].
@@ -39,34 +45,39 @@ func New(cfg Config) (*Store, error) {
 		return nil, &limiter.ConfigError{Field: "Config.MaxAccounts", Value: cfg.MaxAccounts,
 			Reason: "want at least 1, or 0 for 1,000,000"}
 	}
-	return &Store{
-		clock:    instant.Clock(cfg.Now),
-		latest:   math.MinInt64,
-		accounts: map[limiter.Key]account.Account{},
-		rules:    map[limiter.Limit]*account.Limit{},
-	}, nil
+	if cfg.MaxAccounts == 0 {
+		cfg.MaxAccounts = 1_000_000
+	}
+	s := &Store{
+		hash:    newHasher(),
+		clock:   instant.Clock(cfg.Now),
+		hooked:  cfg.Now != nil,
+		classes: newCatalog(cfg.MaxAccounts),
+		shards:  make([]shard, shardCount),
+	}
+	s.latest.Store(math.MinInt64)
+	return s, nil
 }
 
 // Check returns l.Validate(): memory holds every valid limit exactly.
 func (s *Store) Check(l limiter.Limit) error { return l.Validate() }
 
-// Take decides the charges together and debits all or none.
+// Plan announces the budgets that will be charged, so that they share the memory
+// evenly from the start; a [limiter.Limiter] does it for its own. A store that
+// was told of none reckons with four.
+func (s *Store) Plan(budgets []string) { s.classes.plan(budgets) }
+
+// Take decides the charges together and debits all or none; see [limiter.Store].
+// The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
+// is not valid, or ctx's own where it has ended.
 func (s *Store) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
 	return s.decide(ctx, charges, true)
 }
 
-// Peek says what Take would say.
+// Peek says what Take would say, and changes nothing. Its errors are those of
+// Take.
 func (s *Store) Peek(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
 	return s.decide(ctx, charges, false)
-}
-
-// draw is what one request draws on one account.
-type draw struct {
-	charge  *limiter.Charge // the first of its key
-	account account.Account
-	used    account.Uint128
-	cost    uint64
-	outcome account.Outcome
 }
 
 func (s *Store) decide(
@@ -78,183 +89,148 @@ func (s *Store) decide(
 	if err := ctx.Err(); err != nil {
 		return limiter.Decision{}, err
 	}
-	now := s.clock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	draws, err := s.draws(charges)
+	switch n := len(charges); {
+	case n == 1: // the sizes that spare the common requests an allocation
+		var draws [1]draw
+		return s.run(draws[:], charges, take)
+	case n <= 4:
+		var draws [4]draw
+		return s.run(draws[:n], charges, take)
+	default:
+		return s.run(make([]draw, n), charges, take)
+	}
+}
+
+// run is one request: one set of locks, one instant.
+func (s *Store) run(draws []draw, charges []limiter.Charge, take bool) (limiter.Decision, error) {
+	locks, err := s.name(draws, charges)
 	if err != nil {
 		return limiter.Decision{}, err
 	}
-	now = s.advance(now)
-	allowed := true
-	for i := range draws {
-		d := &draws[i]
-		d.account, d.used = d.account.Under(s.rules[d.charge.Limit], now)
-		d.outcome = d.account.Limit.Judge(d.used, d.cost)
-		allowed = allowed && (d.outcome == account.Allow || d.charge.Shadow)
-	}
-	for i := range draws {
-		s.apply(&draws[i], now, allowed, take)
-	}
-	return pick(draws, charges, now, take && allowed), nil
+	read := s.readHook()
+	s.lock(&locks)
+	now := s.instant(read)
+	decision, err := s.settleOn(draws, now, take)
+	s.unlock(&locks)
+	return decision, err
 }
 
-func (s *Store) advance(now int64) int64 {
-	s.latest = max(s.latest, now)
-	return s.latest
+// settleOn decides at now, with the locks held.
+func (s *Store) settleOn(draws []draw, now int64, take bool) (limiter.Decision, error) {
+	err := s.locate(draws, now)
+	if err != nil {
+		release(draws)
+		return limiter.Decision{}, err
+	}
+	allowed := judge(draws, now)
+	s.apply(draws, now, allowed, take)
+	decision := pick(draws, now, allowed && take)
+	release(draws)
+	return decision, nil
 }
 
-// draws adds up the charges by key.
-func (s *Store) draws(charges []limiter.Charge) ([]draw, error) {
-	draws := make([]draw, 0, len(charges))
-next:
-	for i := range charges {
-		c := &charges[i]
-		if err := s.prepare(c.Limit); err != nil {
-			return nil, err
+// readHook reads a user's clock, which must happen without a lock.
+func (s *Store) readHook() int64 {
+	if s.hooked {
+		return s.clock()
+	}
+	return 0
+}
+
+// instant returns the instant of a request whose locks are held (R2). The real
+// clock is read under them, so that it never goes back for an account; a user's
+// was read before, and what is later counts.
+func (s *Store) instant(read int64) int64 {
+	if !s.hooked {
+		return s.clock()
+	}
+	for {
+		latest := s.latest.Load()
+		if read <= latest {
+			return latest
 		}
-		for j := range draws {
-			d := &draws[j]
-			if d.charge.Key != c.Key {
-				continue
-			}
-			if s.rules[d.charge.Limit] != s.rules[c.Limit] || d.charge.Shadow != c.Shadow {
-				return nil, &limiter.ConfigError{Field: "Charges", Value: c.Key.Budget,
-					Reason: "one key has two limits, or is both enforced and shadow"}
-			}
-			d.cost = min(d.cost+uint64(c.Cost), math.MaxInt64)
-			continue next
-		}
-		draws = append(draws, draw{charge: c, account: s.accounts[c.Key], cost: uint64(c.Cost)})
-	}
-	return draws, nil
-}
-
-func (s *Store) prepare(l limiter.Limit) error {
-	if s.rules[l] != nil {
-		return nil
-	}
-	if err := l.Validate(); err != nil {
-		return err
-	}
-	normal := l
-	normal.Burst = l.Capacity()
-	if s.rules[normal] == nil {
-		rule := account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Capacity())
-		s.rules[normal] = &rule
-	}
-	s.rules[l] = s.rules[normal]
-	return nil
-}
-
-// apply debits the account of an allowed request. A refused one changes no
-// balance; where it shows a new limit, the balance is carried over to it.
-func (s *Store) apply(d *draw, now int64, allowed, take bool) {
-	debit := allowed && d.outcome == account.Allow && d.cost > 0
-	if debit {
-		if !take {
-			d.account = d.account.Clone()
-		}
-		d.used = d.account.Debit(d.used, now, d.cost)
-	}
-	old, known := s.accounts[d.charge.Key]
-	rebased := d.outcome == account.Deny && known && old.Limit != d.account.Limit
-	if take && (debit || rebased) {
-		s.accounts[d.charge.Key] = d.account
-	}
-}
-
-// pick writes the results and returns the decision of R6.
-func pick(draws []draw, charges []limiter.Charge, now int64, taken bool) limiter.Decision {
-	var best *draw
-	var result limiter.Result
-	for i := range draws {
-		d := &draws[i]
-		r := d.result(now)
-		for j := range charges {
-			if c := &charges[j]; c.Key == d.charge.Key {
-				c.Result, c.Receipt = r, limiter.Receipt{}
-				if taken && d.outcome == account.Allow {
-					c.Receipt = limiter.NewReceipt(now, c.Cost, 0)
-				}
-			}
-		}
-		if !d.charge.Shadow && (best == nil || d.decidesBefore(best, r, result)) {
-			best, result = d, r
+		if s.latest.CompareAndSwap(latest, read) {
+			return read
 		}
 	}
-	if best == nil {
-		return limiter.Decision{Outcome: limiter.Allow}
-	}
-	return limiter.Decision{
-		Outcome: result.Outcome, Budget: best.charge.Key.Budget, Limit: best.charge.Limit,
-		Remaining: result.Remaining, RetryAfter: result.RetryAfter, ResetAfter: result.ResetAfter,
-	}
 }
 
-func (d *draw) result(now int64) limiter.Result {
-	r := limiter.Result{
-		Outcome:    limiter.Outcome(d.outcome),
-		Remaining:  d.account.Limit.Remaining(d.used),
-		ResetAfter: time.Duration(d.account.Reset(d.used, now)),
-	}
-	if d.outcome == account.Deny {
-		r.RetryAfter = time.Duration(d.account.Wait(d.used, now, d.cost))
-	}
-	return r
-}
-
-// decidesBefore reports whether d decides rather than other (R6).
-func (d *draw) decidesBefore(other *draw, r, o limiter.Result) bool {
-	switch {
-	case r.Outcome != o.Outcome:
-		return r.Outcome > o.Outcome
-	case r.RetryAfter != o.RetryAfter:
-		return r.RetryAfter > o.RetryAfter
-	case r.Outcome == limiter.Allow:
-		a, b := d.account.Limit, other.account.Limit
-		if account.LessRatio(other.used, b.Capacity(), d.used, a.Capacity()) {
-			return true
-		}
-		if account.LessRatio(d.used, a.Capacity(), other.used, b.Capacity()) {
-			return false
-		}
-	}
-	return d.charge.Key.Compare(other.charge.Key) < 0
-}
-
-// Settle corrects what was taken; see [limiter.Store].
-func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
+// Settle corrects what was taken; see [limiter.Store]. The error is
+// [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError], all
+// before anything is changed. ctx is not used.
+func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckSettle(charges); err != nil {
 		return err
 	}
-	now := s.clock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now = s.advance(now)
 	for i := range charges {
-		c := &charges[i]
-		if err := s.prepare(c.Limit); err != nil {
+		if err := charges[i].Limit.Validate(); err != nil {
 			return err
 		}
-		a := s.accounts[c.Key]
-		if a.Limit == nil {
-			a, _ = a.Under(s.rules[c.Limit], now)
-		}
-		at, _, _, _ := c.Receipt.Taken()
-		a.Settle(now, at, c.Cost)
-		s.accounts[c.Key] = a
-		c.Receipt = limiter.Receipt{}
 	}
+	draws := make([]draw, len(charges))
+	locks := s.place(draws, charges)
+	read := s.readHook()
+	s.lock(&locks)
+	now := s.instant(read)
+	for i := range draws {
+		s.correct(&draws[i], now)
+	}
+	s.unlock(&locks)
 	return nil
 }
 
-// Reset makes the accounts of the charges full.
-func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range charges {
-		delete(s.accounts, charges[i].Key)
+// correct settles one charge, whose shard is locked.
+func (s *Store) correct(d *draw, now int64) {
+	at, _, place, _ := d.charge.Receipt.Taken()
+	d.class, d.number = s.classes.pin(d.charge)
+	defer d.class.unpin()
+	name := d.own
+	if place == placeInOverflow {
+		name = s.hash.overflow(d.class.pool)
 	}
+	d.charge.Receipt = limiter.Receipt{}
+	if r := d.shard.find(name); r != nil {
+		stored := s.classes.class(r.class)
+		a := d.shard.load(r, stored)
+		a.Settle(now, at, d.charge.Cost)
+		d.shard.save(r, r.class, a, stored.isLog())
+		return
+	}
+	a, _ := account.Account{}.Under(&d.class.rule, now)
+	a.Settle(now, at, d.charge.Cost)
+	if (a.Used(now) == account.Uint128{}) {
+		return
+	}
+	d.class.pool.add(d.class.size)
+	s.insert(d, name, a, now)
+}
+
+// Reset makes the accounts of the charges full; see [limiter.Resetter]. It never
+// fails. Overflow accounts stay as they are, since others draw on them too.
+func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
+	draws := make([]draw, len(charges))
+	locks := s.place(draws, charges)
+	s.lock(&locks)
+	for i := range draws {
+		draws[i].shard.drop(draws[i].own, s.classes)
+	}
+	s.unlock(&locks)
 	return nil
+}
+
+// Stats is what a [Store] holds.
+type Stats struct {
+	Accounts      int64 // accounts that are not full, a rolling log as its size
+	OverflowTakes int64 // charges decided on overflow accounts
+}
+
+// Stats drops the accounts that are full again, a block at a time, and counts
+// the others. It costs a look at every account.
+func (s *Store) Stats() Stats {
+	read := s.readHook()
+	for i := range s.shards {
+		s.shards[i].sweepAll(s, read)
+	}
+	live := s.classes.regions[0].live.Load() + s.classes.regions[1].live.Load()
+	return Stats{Accounts: live, OverflowTakes: s.overflowTakes.Load()}
 }

@@ -1,0 +1,213 @@
+package memstore
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/limiter"
+)
+
+// region is the part of the cap for one sort of callers: by address, or all
+// others.
+type region struct {
+	place   uint64 // of its overflow accounts' names
+	cap     int64
+	live    atomic.Int64
+	pools   atomic.Int64 // budgets that share it
+	planned atomic.Bool  // the budgets were announced
+}
+
+// pool is what one budget holds of a region.
+type pool struct {
+	name   string
+	region *region
+	live   atomic.Int64
+}
+
+// overflowAccounts is one for each shard; they are inside a budget's share.
+const overflowAccounts = shardCount
+
+// unplanned is how many budgets a store reckons with before it knows them.
+const unplanned = 4
+
+// admit takes n places of the pool's share, or none.
+func (p *pool) admit(n int64) bool {
+	if p.live.Load()+n > p.share() || p.region.live.Load()+n > p.region.cap {
+		return false
+	}
+	p.add(n)
+	return true
+}
+
+func (p *pool) add(n int64) {
+	p.live.Add(n)
+	p.region.live.Add(n)
+}
+
+// share returns how many accounts the budget's own keys may hold.
+func (p *pool) share() int64 {
+	budgets := p.region.pools.Load()
+	if !p.region.planned.Load() {
+		budgets = max(budgets, unplanned)
+	}
+	return max(p.region.cap/budgets-overflowAccounts, 1)
+}
+
+// class is a limit of a budget, for one sort of callers. Records name it by its
+// number.
+type class struct {
+	pool  *pool
+	limit limiter.Limit // with Burst spelled out
+	rule  account.Limit
+	size  int64        // places that one account takes
+	refs  atomic.Int64 // records and requests that hold the number
+}
+
+// is reports whether the class has the limit.
+func (c *class) is(l *limiter.Limit) bool {
+	return c.limit.Tokens == l.Tokens && c.limit.Per == l.Per && c.limit.Burst == l.Capacity() &&
+		c.limit.Algorithm == l.Algorithm
+}
+
+type poolID struct {
+	budget    string
+	addresses bool
+}
+
+type classID struct {
+	poolID
+	limit limiter.Limit
+}
+
+// catalog numbers the classes. Numbers that nothing holds are used again once
+// there are many, so that limits made up for each caller do not fill memory.
+type catalog struct {
+	regions [2]*region // others, addresses
+
+	mu      sync.RWMutex // guards what follows
+	pools   map[poolID]*pool
+	numbers map[classID]uint32
+	free    []uint32
+	recycle int // the number of classes at which to look for unused ones
+
+	classes atomic.Pointer[[]atomic.Pointer[class]] // by number; 0 is none
+}
+
+func newCatalog(maxAccounts int) *catalog {
+	quarter := int64(maxAccounts) / 4
+	c := &catalog{
+		regions: [2]*region{
+			{place: placeOverflow, cap: int64(maxAccounts) - quarter},
+			{place: placeAddress, cap: quarter},
+		},
+		pools:   map[poolID]*pool{},
+		numbers: map[classID]uint32{},
+		recycle: 1024,
+	}
+	classes := make([]atomic.Pointer[class], 16)
+	c.classes.Store(&classes)
+	return c
+}
+
+func (c *catalog) class(number uint32) *class { return (*c.classes.Load())[number].Load() }
+
+// plan announces budgets, which share the cap evenly.
+func (c *catalog) plan(budgets []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, r := range c.regions {
+		for _, name := range budgets {
+			c.pool(poolID{name, i == 1})
+		}
+		r.planned.Store(true)
+	}
+}
+
+// pool returns the pool, made where it is new; mu is held.
+func (c *catalog) pool(id poolID) *pool {
+	p := c.pools[id]
+	if p == nil {
+		r := c.regions[0]
+		if id.addresses {
+			r = c.regions[1]
+		}
+		p = &pool{name: id.budget, region: r}
+		c.pools[id] = p
+		r.pools.Add(1)
+	}
+	return p
+}
+
+// pin returns the class of a charge and its number, which stays valid until
+// unpin.
+func (c *catalog) pin(charge *limiter.Charge) (*class, uint32) {
+	id := classID{
+		poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress}, charge.Limit,
+	}
+	id.limit.Burst = charge.Limit.Capacity()
+	c.mu.RLock()
+	number, known := c.numbers[id]
+	if known {
+		c.class(number).refs.Add(1)
+	}
+	c.mu.RUnlock()
+	if !known {
+		number = c.intern(id)
+	}
+	return c.class(number), number
+}
+
+func (c *class) unpin() { c.refs.Add(-1) }
+
+// intern numbers a class and pins it.
+func (c *catalog) intern(id classID) uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	number, known := c.numbers[id]
+	if known {
+		c.class(number).refs.Add(1)
+		return number
+	}
+	l := id.limit
+	added := &class{pool: c.pool(id.poolID), limit: l, size: 1}
+	added.rule = account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Burst)
+	added.refs.Store(1)
+	if l.Algorithm == limiter.RollingLog {
+		added.size += (l.Tokens + 1) / 2
+	}
+	number = c.unused()
+	(*c.classes.Load())[number].Store(added)
+	c.numbers[id] = number
+	return number
+}
+
+// unused returns a number that nothing holds. It looks through the classes only
+// after they have doubled.
+func (c *catalog) unused() uint32 {
+	if len(c.free) == 0 && len(c.numbers) >= c.recycle {
+		for id, number := range c.numbers {
+			if c.class(number).refs.Load() == 0 {
+				delete(c.numbers, id)
+				c.free = append(c.free, number)
+			}
+		}
+		c.recycle = max(1024, 2*len(c.numbers))
+	}
+	if n := len(c.free); n > 0 {
+		number := c.free[n-1]
+		c.free = c.free[:n-1]
+		return number
+	}
+	number := len(c.numbers) + 1
+	if classes := *c.classes.Load(); number == len(classes) {
+		grown := make([]atomic.Pointer[class], 2*len(classes))
+		for i := range classes {
+			grown[i].Store(classes[i].Load())
+		}
+		c.classes.Store(&grown)
+	}
+	return uint32(number)
+}
+
+func (c *class) isLog() bool { return c.rule.Algorithm == account.RollingLog }

@@ -1,0 +1,32 @@
+// Package memstore keeps accounts in this process: exact, bounded, and without a
+// goroutine.
+//
+// # How an account is kept
+//
+// An account is a record of 32 bytes without pointers: a fingerprint of its key,
+// the number of its limit, and the instant at which it is full again. Records
+// live in 256 shards with a lock each, in small blocks that grow and split one
+// at a time, so that no request waits for more than one block's copy. Only an
+// account that is full again is ever dropped, since a full account is the same
+// as none; it is dropped where its block needs room, a block at a time.
+//
+// Keys are not kept. The fingerprint has 96 bits of a hash whose seeds are drawn
+// for each Store and never leave it, so nobody can search for two keys that
+// share one. That any two of n accounts do by accident has a chance below
+// n*n/2^97: for a million accounts, 1 in 10^17.
+//
+// # How memory is bounded
+//
+// Config.MaxAccounts is a hard cap. A quarter of it is for callers known by
+// address only, three quarters for the others, and each budget has an equal
+// share of both: a flood of one budget's keys never displaces another's, and
+// addresses never displace the authenticated. A rolling log counts as one
+// account and half a one for each of its Tokens.
+//
+// A new key that finds its share used up first looks for a full account to drop
+// in its own block and in one more. Where there is none it draws on one of 256
+// overflow accounts of its budget, one a shard, which it shares with others in
+// the same need. So invented keys neither reset a spent account nor grow memory;
+// they can make new, idle callers of that budget and kind share 256 accounts
+// until accounts fill up again. Stats counts those takes.
+package memstore

@@ -1,0 +1,123 @@
+package memstore
+
+import (
+	"sync"
+
+	"github.com/ration-go/ration/internal/account"
+)
+
+const shardCount = 256
+
+// shard is a part of the accounts under one lock.
+type shard struct {
+	mu sync.Mutex // guards what follows
+	table
+	logs  []*account.Log // of rolling logs, by the Rest of their records
+	spare []uint64       // free places in logs
+	_     [16]byte       // no two locks in a cache line
+}
+
+// load returns the account that r keeps.
+func (s *shard) load(r *record, c *class) account.Account {
+	a := account.Account{Limit: &c.rule, State: r.state}
+	if c.rule.Algorithm == account.RollingLog {
+		a.Log = s.logs[r.state.Rest]
+	}
+	return a
+}
+
+// save keeps the account in r, which has room for a log if it is one already.
+func (s *shard) save(r *record, number uint32, a account.Account, wasLog bool) {
+	isLog := a.Limit.Algorithm == account.RollingLog
+	switch {
+	case isLog && wasLog:
+		s.logs[r.state.Rest] = a.Log
+	case isLog:
+		r.state = account.State{Rest: s.newLog(a.Log)}
+	default:
+		if wasLog {
+			s.freeLog(r.state.Rest)
+		}
+		r.state = a.State
+	}
+	r.class = number
+}
+
+func (s *shard) newLog(log *account.Log) uint64 {
+	if n := len(s.spare); n > 0 {
+		place := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		s.logs[place] = log
+		return place
+	}
+	s.logs = append(s.logs, log)
+	return uint64(len(s.logs) - 1)
+}
+
+func (s *shard) freeLog(place uint64) {
+	s.logs[place] = nil
+	s.spare = append(s.spare, place)
+}
+
+// sweep drops the accounts of a block that are full again at now.
+func (s *shard) sweep(b block, now int64, classes *catalog) {
+	for i := 1; i < len(b); {
+		r := &b[i]
+		if r.class == 0 || !s.full(r, classes.class(r.class), now) {
+			i++
+			continue
+		}
+		s.release(r, classes.class(r.class))
+		b.remove(i) // which may put another record at i
+	}
+}
+
+func (s *shard) full(r *record, c *class, now int64) bool {
+	return s.load(r, c).Used(now) == account.Uint128{}
+}
+
+// release gives back what a record holds, before it is removed.
+func (s *shard) release(r *record, c *class) {
+	if c.rule.Algorithm == account.RollingLog {
+		s.freeLog(r.state.Rest)
+	}
+	c.pool.add(-c.size)
+	c.unpin()
+}
+
+// search drops full accounts to make room for a new one of f: in its block, and
+// in one more each time.
+func (s *shard) search(f fingerprint, now int64, classes *catalog) {
+	if len(s.directory) == 0 {
+		return
+	}
+	s.sweep(s.directory[s.at(f)], now, classes)
+	s.sweep(s.step(), now, classes)
+}
+
+// drop removes the account of f, if it is kept.
+func (s *shard) drop(f fingerprint, classes *catalog) {
+	if len(s.directory) == 0 {
+		return
+	}
+	b := s.directory[s.at(f)]
+	if i := b.index(f); i > 0 {
+		s.release(&b[i], classes.class(b[i].class))
+		b.remove(i)
+	}
+}
+
+// sweepAll drops what is full in all blocks, with the lock held for one at a
+// time.
+func (s *shard) sweepAll(store *Store, read int64) {
+	for i := 0; ; i++ {
+		s.mu.Lock()
+		if i >= len(s.directory) {
+			s.mu.Unlock()
+			return
+		}
+		s.sweep(s.directory[i], store.instant(read), store.classes)
+		s.shrink(i)
+		s.mu.Unlock()
+	}
+}
