@@ -1,0 +1,443 @@
+package chiroute_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/keying/chiroute"
+)
+
+type wrap = func(http.Handler) http.Handler
+
+func ok(http.ResponseWriter, *http.Request) {}
+
+// orders registers routes of every form on a router.
+func orders(r chi.Router) {
+	r.Get("/orders/{id}", ok)
+	r.Post("/orders", ok)
+	r.Handle("/any/{id}", http.HandlerFunc(ok))
+	r.Get("/slash/", ok)
+	r.Get("/re/{id:[0-9]+}", ok)
+	r.Get("/files/*", ok)
+	r.Get("/both", ok)
+	r.Head("/both", ok)
+	r.Head("/head", ok)
+	r.Get("/", ok)
+}
+
+// placements mount the limiter at every place of a router with the routes of
+// orders below prefix. The probe tells the route it finds.
+var placements = []struct {
+	name   string
+	prefix string
+	build  func(r chi.Router, probe wrap) http.Handler
+}{
+	{"root-use", "", func(r chi.Router, probe wrap) http.Handler {
+		r.Use(probe)
+		orders(r)
+		return r
+	}},
+	{"with", "", func(r chi.Router, probe wrap) http.Handler {
+		orders(r.With(probe))
+		return r
+	}},
+	{"group", "", func(r chi.Router, probe wrap) http.Handler {
+		r.Group(func(r chi.Router) {
+			r.Use(probe)
+			orders(r)
+		})
+		return r
+	}},
+	{"around-the-router", "", func(r chi.Router, probe wrap) http.Handler {
+		orders(r)
+		return probe(r)
+	}},
+	{"around-a-router-with-mounts", "/api/v2", func(r chi.Router, probe wrap) http.Handler {
+		r.Route("/api", func(r chi.Router) { r.Route("/v2", orders) })
+		return probe(r)
+	}},
+	{"root-use-above-mounts", "/api/v2", func(r chi.Router, probe wrap) http.Handler {
+		r.Use(probe)
+		r.Route("/api", func(r chi.Router) { r.Route("/v2", orders) })
+		return r
+	}},
+	{"use-inside-route", "/api", func(r chi.Router, probe wrap) http.Handler {
+		r.Route("/api", func(r chi.Router) {
+			r.Use(probe)
+			orders(r)
+		})
+		return r
+	}},
+	{"use-between-routes", "/api/v2", func(r chi.Router, probe wrap) http.Handler {
+		r.Route("/api", func(r chi.Router) {
+			r.Use(probe)
+			r.Route("/v2", orders)
+		})
+		return r
+	}},
+	{"use-inside-nested-route", "/api/v2", func(r chi.Router, probe wrap) http.Handler {
+		r.Route("/api", func(r chi.Router) {
+			r.Route("/v2", func(r chi.Router) {
+				r.Use(probe)
+				orders(r)
+			})
+		})
+		return r
+	}},
+	{"with-inside-nested-route", "/api/v2", func(r chi.Router, probe wrap) http.Handler {
+		r.Route("/api", func(r chi.Router) {
+			r.Route("/v2", func(r chi.Router) { orders(r.With(probe)) })
+		})
+		return r
+	}},
+	{"with-before-mount", "/api", func(r chi.Router, probe wrap) http.Handler {
+		sub := chi.NewRouter()
+		orders(sub)
+		r.With(probe).Mount("/api", sub)
+		return r
+	}},
+	{"with-before-nested-mount", "/api/v2", func(r chi.Router, probe wrap) http.Handler {
+		sub := chi.NewRouter()
+		orders(sub)
+		r.Route("/api", func(r chi.Router) { r.With(probe).Mount("/v2", sub) })
+		return r
+	}},
+	{"mounted-with-a-parameter", "/t/{tenant}", func(r chi.Router, probe wrap) http.Handler {
+		sub := chi.NewRouter()
+		sub.Use(probe)
+		orders(sub)
+		r.Mount("/t/{tenant}", sub)
+		return r
+	}},
+	{"with-before-mount-with-a-parameter", "/t/{tenant}",
+		func(r chi.Router, probe wrap) http.Handler {
+			sub := chi.NewRouter()
+			orders(sub)
+			r.With(probe).Mount("/t/{tenant}", sub)
+			return r
+		}},
+	{"mounted-at-the-root", "", func(r chi.Router, probe wrap) http.Handler {
+		sub := chi.NewRouter()
+		sub.Use(probe)
+		orders(sub)
+		r.Mount("/", sub)
+		return r
+	}},
+	{"inside-a-standard-mux", "", func(r chi.Router, probe wrap) http.Handler {
+		r.Use(probe)
+		orders(r)
+		mux := http.NewServeMux()
+		mux.Handle("/", r)
+		return mux
+	}},
+}
+
+// requests are the same in every placement; %s stands for the prefix.
+var requests = []struct {
+	method, path string
+	want         string // "" where the probe may be out of reach: 404 and 405
+}{
+	{"GET", "%s/orders/7", "GET %s/orders/{id}"},
+	{"GET", "%s/orders/8?id=9", "GET %s/orders/{id}"},
+	{"GET", "%s/orders/a%%2Fb", "GET %s/orders/{id}"},
+	{"POST", "%s/orders", "POST %s/orders"},
+	{"GET", "%s/any/7", "%s/any/{id}"},
+	{"DELETE", "%s/any/7", "%s/any/{id}"},
+	{"HEAD", "%s/any/7", "%s/any/{id}"},
+	{"OPTIONS", "%s/any/7", "%s/any/{id}"},
+	{"GET", "%s/slash/", "GET %s/slash"},
+	{"GET", "%s/re/7", "GET %s/re/{id:[0-9]+}"},
+	{"GET", "%s/files/a/b.txt", "GET %s/files/*"},
+	{"GET", "%s/both", "GET %s/both"},
+	{"HEAD", "%s/both", "GET %s/both"},
+	{"HEAD", "%s/head", "GET %s/head"},
+	{"GET", "%s/", "GET root"},
+	{"GET", "%s/re/x", ""},
+	{"GET", "%s/nothing/7", ""},
+	{"PUT", "%s/orders", ""},
+	{"PURGE", "%s/orders/7", ""},
+	{"get", "%s/orders/7", ""},
+}
+
+func TestRouter_FindsThePatternInEveryPlacement(t *testing.T) {
+	for _, p := range placements {
+		t.Run(p.name, func(t *testing.T) {
+			router := chi.NewRouter()
+			routes := chiroute.New(router)
+			var found []string
+			handler := p.build(router, probe(routes, &found))
+			for _, q := range requests {
+				path := fmt.Sprintf(q.path, strings.ReplaceAll(p.prefix, "{tenant}", "acme"))
+				found = nil
+				serve(handler, q.method, path)
+				if q.want == "" {
+					for _, route := range found {
+						assert.Equal(t, keying.Unmatched, route, "%s %s", q.method, path)
+					}
+					continue
+				}
+				want := strings.ReplaceAll(q.want, "%s", p.prefix)
+				if q.want == "GET root" {
+					want = "GET " + max(p.prefix, "/")
+				}
+				assert.Equal(t, []string{want}, found, "%s %s", q.method, path)
+			}
+		})
+	}
+}
+
+// probe notes the route that a limiter in its place would find.
+func probe(routes *chiroute.Router, found *[]string) wrap {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			*found = append(*found, find(routes, r))
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func find(routes *chiroute.Router, r *http.Request) string {
+	pattern, ok := routes.Route(r)
+	if !ok {
+		return keying.Unmatched
+	}
+	return pattern
+}
+
+func serve(h http.Handler, method, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w
+}
+
+// Cases where chi rewrites what it routes by, or where it does not list what it
+// serves. build mounts the probe; the path's handler must be reached.
+func TestRouter_FollowsWhatChiServes(t *testing.T) {
+	tests := []struct {
+		name         string
+		build        func(r chi.Router, probe wrap)
+		method, path string
+		want         string
+		status       int
+	}{
+		{"get-head-outside", func(r chi.Router, probe wrap) {
+			r.Use(chimiddleware.GetHead, probe)
+			orders(r)
+		}, "HEAD", "/orders/7", "GET /orders/{id}", 200},
+		{"get-head-inside", func(r chi.Router, probe wrap) {
+			r.Use(probe, chimiddleware.GetHead)
+			orders(r)
+		}, "HEAD", "/orders/7", "GET /orders/{id}", 200},
+		{"get-head-above-with", func(r chi.Router, probe wrap) {
+			r.Use(chimiddleware.GetHead)
+			orders(r.With(probe))
+		}, "HEAD", "/orders/7", "GET /orders/{id}", 200},
+		{"get-head-above-route", func(r chi.Router, probe wrap) {
+			r.Use(chimiddleware.GetHead)
+			r.Route("/api", func(r chi.Router) {
+				r.Use(probe)
+				orders(r)
+			})
+		}, "HEAD", "/api/orders/7", "GET /api/orders/{id}", 200},
+		{"strip-slashes-outside", func(r chi.Router, probe wrap) {
+			r.Use(chimiddleware.StripSlashes, probe)
+			orders(r)
+		}, "GET", "/orders/7/", "GET /orders/{id}", 200},
+		{"strip-slashes-inside", func(r chi.Router, probe wrap) {
+			r.Use(probe, chimiddleware.StripSlashes)
+			orders(r)
+		}, "GET", "/orders/7/", "GET /orders/{id}", 200},
+		{"strip-slashes-above-route", func(r chi.Router, probe wrap) {
+			r.Use(chimiddleware.StripSlashes)
+			r.Route("/api", func(r chi.Router) {
+				r.Use(probe)
+				orders(r)
+			})
+		}, "GET", "/api/orders/7/", "GET /api/orders/{id}", 200},
+		{"redirect-slashes-inside", func(r chi.Router, probe wrap) {
+			r.Use(probe, chimiddleware.RedirectSlashes)
+			orders(r)
+		}, "GET", "/orders/7/", "GET /orders/{id}", 301},
+		{"clean-path-inside", func(r chi.Router, probe wrap) {
+			r.Use(probe, chimiddleware.CleanPath)
+			orders(r)
+		}, "GET", "/x/..//orders/7", "GET /orders/{id}", 200},
+		{"bare-mount-has-a-wildcard", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Route("/api", func(r chi.Router) { r.Get("/*", ok) })
+		}, "GET", "/api", "GET /api/*", 200},
+		{"bare-mount-with-a-slash-has-a-wildcard", func(r chi.Router, probe wrap) {
+			r.Route("/api", func(r chi.Router) {
+				r.Use(probe)
+				r.Get("/*", ok)
+			})
+		}, "GET", "/api/", "GET /api/*", 200},
+		{"bare-mount-without-a-route", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Route("/api", func(r chi.Router) { r.Get("/x", ok) })
+		}, "GET", "/api", keying.Unmatched, 404},
+		{"bare-mount-with-a-route-of-its-own", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Route("/api", func(r chi.Router) { r.Get("/", ok) })
+			r.Post("/api", ok)
+		}, "POST", "/api", "POST /api", 200},
+		{"bare-mount-of-a-mount", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Route("/a", func(r chi.Router) {
+				r.Route("/b", func(r chi.Router) { r.Get("/", ok) })
+			})
+		}, "GET", "/a/b", "GET /a/b", 200},
+		{"plain-handler-mounted", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Mount("/std", http.HandlerFunc(ok))
+		}, "PATCH", "/std/a/b", "/std/*", 200},
+		{"plain-handler-mounted-bare", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Mount("/std", http.HandlerFunc(ok))
+		}, "GET", "/std/", "/std/*", 200},
+		{"router-inside-a-plain-handler", func(r chi.Router, probe wrap) {
+			sub := chi.NewRouter()
+			orders(sub.With(probe))
+			r.Mount("/std", http.HandlerFunc(sub.ServeHTTP))
+		}, "GET", "/std/orders/7", "/std/*", 200},
+		{"one-method-beside-all", func(r chi.Router, probe wrap) {
+			r.Handle("/x", http.NotFoundHandler())
+			r.With(probe).Get("/x", ok)
+		}, "GET", "/x", "GET /x", 200},
+		{"all-beside-one-method", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Handle("/x", http.HandlerFunc(ok))
+			r.With(chimiddleware.NoCache).Get("/x", ok)
+		}, "PUT", "/x", "/x", 200},
+		{"method-in-the-pattern-of-handle", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Handle("PUT /x", http.HandlerFunc(ok))
+		}, "PUT", "/x", "PUT /x", 200},
+		{"not-found-handler-of-a-group", func(r chi.Router, probe wrap) {
+			r.With(probe).NotFound(ok)
+			r.Get("/x", ok)
+		}, "GET", "/y", keying.Unmatched, 200},
+		{"router-without-routes", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.With().NotFound(ok)
+		}, "GET", "/y", keying.Unmatched, 200},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			router := chi.NewRouter()
+			routes := chiroute.New(router)
+			var found []string
+			tt.build(router, probe(routes, &found))
+			w := serve(router, tt.method, tt.path)
+			assert.Equal(t, []string{tt.want}, found)
+			assert.Equal(t, tt.status, w.Code)
+		})
+	}
+}
+
+func TestRouter_TakesRoutesRegisteredAfterTheLimiterWasMounted(t *testing.T) {
+	router := chi.NewRouter()
+	routes := chiroute.New(router)
+	var found []string
+	router.Use(probe(routes, &found))
+	assert.Empty(t, routes.Routes())
+	router.Get("/late/{id}", ok)
+	assert.Equal(t, []string{"GET /late/{id}"}, routes.Routes())
+	serve(router, "GET", "/late/7")
+	assert.Equal(t, []string{"GET /late/{id}"}, found)
+}
+
+func TestRouter_ListsEveryRouteThatItFinds(t *testing.T) {
+	router := chi.NewRouter()
+	orders(router)
+	router.Route("/api", func(r chi.Router) {
+		r.Get("/", ok)
+		r.Mount("/std", http.HandlerFunc(ok))
+	})
+	assert.Equal(t, []string{
+		"/any/{id}", "/api/std/*", "GET /", "GET /api", "GET /both", "GET /files/*", "GET /head",
+		"GET /orders/{id}", "GET /re/{id:[0-9]+}", "GET /slash", "POST /orders",
+	}, chiroute.New(router).Routes())
+}
+
+// Whatever is sent, the answers come from the list of routes.
+func TestRouter_AnswersNothingButRoutes(t *testing.T) {
+	router := chi.NewRouter()
+	orders(router)
+	router.Route("/api/{v}", orders)
+	routes := chiroute.New(router)
+	known := map[string]bool{keying.Unmatched: true}
+	for _, route := range routes.Routes() {
+		known[route] = true
+	}
+	parts := []string{"", "/", "//", "/api", "/api/1", "/orders", "/7", "/..", "/.", "/*", "/{id}",
+		"/a%2Fb", "/files", "/\xff", "/any"}
+	for _, a := range parts {
+		for _, b := range parts {
+			for _, c := range parts {
+				for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS", "CONNECT", "Get", "X"} {
+					r := httptest.NewRequest(http.MethodGet, "/", nil)
+					r.Method, r.URL.Path = method, a+b+c
+					require.True(t, known[find(routes, r)], "%s %s: %s", method, a+b+c, find(routes, r))
+				}
+			}
+		}
+	}
+}
+
+func TestRouter_DoesNotTouchTheRequestsOwnContext(t *testing.T) {
+	router := chi.NewRouter()
+	routes := chiroute.New(router)
+	var found []string
+	router.Route("/t/{tenant}", func(r chi.Router) {
+		r.Use(probe(routes, &found), probe(routes, &found))
+		r.Get("/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, "acme", chi.URLParam(r, "tenant"))
+			assert.Equal(t, "7", r.PathValue("id"))
+			assert.Equal(t, "/t/{tenant}/orders/{id}", r.Pattern)
+			w.WriteHeader(http.StatusTeapot)
+		})
+	})
+	w := serve(router, "GET", "/t/acme/orders/7")
+	assert.Equal(t, http.StatusTeapot, w.Code)
+	assert.Equal(t, []string{"GET /t/{tenant}/orders/{id}", "GET /t/{tenant}/orders/{id}"}, found)
+}
+
+func TestRouter_AllocatesNothingWhereThePatternIsKnown(t *testing.T) {
+	measure := func(place func(r chi.Router, probe wrap)) float64 {
+		router := chi.NewRouter()
+		routes := chiroute.New(router)
+		var allocs float64
+		place(router, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				allocs = testing.AllocsPerRun(100, func() { routes.Route(r) })
+			})
+		})
+		serve(router, "GET", "/api/v2/orders/7")
+		return allocs
+	}
+	known := measure(func(r chi.Router, probe wrap) {
+		r.Route("/api/v2", func(r chi.Router) { orders(r.With(probe)) })
+	})
+	assert.Zero(t, known)
+	ahead := measure(func(r chi.Router, probe wrap) {
+		r.Route("/api/v2", func(r chi.Router) {
+			r.Use(probe)
+			orders(r)
+		})
+	})
+	assert.LessOrEqual(t, ahead, 1.0)
+}
+
+func TestNew_PanicsWithoutARouter(t *testing.T) {
+	assert.Panics(t, func() { chiroute.New(nil) })
+}
