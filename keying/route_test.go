@@ -1,0 +1,115 @@
+package keying_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ration-go/ration/keying"
+)
+
+var patterns = []string{
+	"GET /items/{id}", "POST /items", "/any/{id}", "GET /files/{rest...}", "GET /exact/{$}", "/tree/",
+	"api.example.com/items/{id}", "GET api.example.com/only", "HEAD /head", "GET /both", "HEAD /both",
+	"/deep/{x}/",
+}
+
+// The same requests around the mux and around each of its handlers.
+var muxRequests = []struct {
+	name, method, host, path string
+	want                     string
+	inner                    bool // a handler is reached, not a redirect, 404 or 405
+}{
+	{"wildcard", "GET", "", "/items/7", "GET /items/{id}", true},
+	{"another-value", "GET", "", "/items/8?a=b", "GET /items/{id}", true},
+	{"escaped-slash", "GET", "", "/items/a%2Fb", "GET /items/{id}", true},
+	{"head-shares-get", "HEAD", "", "/items/7", "GET /items/{id}", true},
+	{"head-beside-get", "HEAD", "", "/both", "GET /both", true},
+	{"get-beside-head", "GET", "", "/both", "GET /both", true},
+	{"head-alone", "HEAD", "", "/head", "GET /head", true},
+	{"method", "POST", "", "/items", "POST /items", true},
+	{"all-methods", "PATCH", "", "/any/7", "/any/{id}", true},
+	{"options-on-all-methods", "OPTIONS", "", "/any/7", "/any/{id}", true},
+	{"method-of-ones-own", "BREW", "", "/any/7", "/any/{id}", true},
+	{"rest", "GET", "", "/files/a/b", "GET /files/{rest...}", true},
+	{"exact", "GET", "", "/exact/", "GET /exact/{$}", true},
+	{"tree", "GET", "", "/tree/a/b", "/tree/", true},
+	{"host", "GET", "api.example.com", "/items/7", "api.example.com/items/{id}", true},
+	{"host-and-port", "GET", "api.example.com:8080", "/items/7", "api.example.com/items/{id}", true},
+	{"host-and-method", "GET", "api.example.com", "/only", "GET api.example.com/only", true},
+	// The mux itself answers these.
+	{"redirect-to-clean", "GET", "", "/items//7", "GET /items/{id}", false},
+	{"redirect-dots", "GET", "", "/x/../items/7", "GET /items/{id}", false},
+	{"redirect-to-slash", "GET", "", "/tree", "/tree/", false},
+	{"redirect-to-exact", "GET", "", "/exact", "GET /exact/{$}", false},
+	{"connect-redirect", "CONNECT", "", "/deep/chosen", "/deep/{x}/", false},
+	{"connect", "CONNECT", "", "/deep/chosen/", "/deep/{x}/", true},
+	{"below-exact", "GET", "", "/exact/7", keying.Unmatched, false},
+	{"not-found", "GET", "", "/nothing", keying.Unmatched, false},
+	{"method-not-allowed", "PUT", "", "/items/7", keying.Unmatched, false},
+	{"method-in-lower-case", "get", "", "/items/7", keying.Unmatched, false},
+	{"options-not-registered", "OPTIONS", "", "/items/7", keying.Unmatched, false},
+	{"host-not-registered", "GET", "other.example.com", "/only", keying.Unmatched, false},
+}
+
+func TestMux_FindsThePatternAroundTheMux(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, pattern := range patterns {
+		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	for _, tt := range muxRequests {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.Equal(t, tt.want, find(keying.Mux(mux), muxRequest(tt.method, tt.host, tt.path)))
+		})
+	}
+}
+
+func TestPattern_FindsThePatternAroundEachHandler(t *testing.T) {
+	var found []string
+	mux := http.NewServeMux()
+	for _, pattern := range patterns {
+		mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
+			found = append(found, find(keying.Pattern, r), find(keying.Mux(mux), r))
+		})
+	}
+	for _, tt := range muxRequests {
+		t.Run(tt.name, func(t *testing.T) {
+			found = nil
+			mux.ServeHTTP(httptest.NewRecorder(), muxRequest(tt.method, tt.host, tt.path))
+			if tt.inner {
+				assert.Equal(t, []string{tt.want, tt.want}, found)
+			} else {
+				assert.Empty(t, found)
+			}
+		})
+	}
+}
+
+func TestPattern_IsUnmatchedAroundTheMux(t *testing.T) {
+	assert.Equal(t, keying.Unmatched, find(keying.Pattern, muxRequest("GET", "", "/items/7")))
+}
+
+func TestPattern_DoesNotAllocate(t *testing.T) {
+	r := muxRequest("GET", "", "/items/7")
+	r.Pattern = "GET /items/{id}"
+	assert.Zero(t, testing.AllocsPerRun(100, func() { keying.Pattern(r) }))
+}
+
+func muxRequest(method, host, path string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Method = method
+	if host != "" {
+		r.Host = host
+	}
+	return r
+}
+
+func find(route keying.Route, r *http.Request) string {
+	pattern, ok := route(r)
+	if !ok {
+		return keying.Unmatched
+	}
+	return pattern
+}
