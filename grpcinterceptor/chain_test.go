@@ -51,9 +51,8 @@ func TestChain_TwoLimitersGiveOnePushback(t *testing.T) {
 }
 
 func TestChain_AClientRetriesThroughTwoLimiters(t *testing.T) {
-	outer, _ := newLimiter(t, nil, perUser(limiter.PerSecond(1000)))
-	inner, log := newLimiter(t, nil,
-		perUser(limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}))
+	outer, _ := newLimiter(t, standing, perUser(limiter.PerSecond(1000)))
+	inner, log := newThawing(t)
 	client := start(t, "tcp", chain(
 		intercept(t, outer, users, grpcinterceptor.Config{}),
 		intercept(t, inner, users, grpcinterceptor.Config{}))...).client(t, retrying)

@@ -21,24 +21,27 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// failing is a store that answers every Take with its error.
-type failing struct{ err error }
+// fixed is a store that gives every Take the same answer.
+type fixed struct {
+	decision limiter.Decision
+	err      error
+}
 
-func (failing) Check(l limiter.Limit) error { return l.Validate() }
-func (f failing) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
-	return limiter.Decision{}, f.err
+func (fixed) Check(l limiter.Limit) error { return l.Validate() }
+func (f fixed) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return f.decision, f.err
 }
-func (f failing) Peek(context.Context, []limiter.Charge) (limiter.Decision, error) {
-	return limiter.Decision{}, f.err
+func (f fixed) Peek(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return f.decision, f.err
 }
-func (f failing) Settle(context.Context, []limiter.Charge) error { return f.err }
+func (f fixed) Settle(context.Context, []limiter.Charge) error { return f.err }
 
 func TestStoreFailure_FollowsThePolicy(t *testing.T) {
 	// A store's own timeout is not the caller's, although the error says so.
 	timeout := &limiter.StoreError{Reason: limiter.Timeout, Err: context.DeadlineExceeded}
 	for _, kind := range streams {
 		t.Run("closed/"+kind.name, func(t *testing.T) {
-			l, log := limiterOver(t, failing{timeout}, perUser(slow))
+			l, log := limiterOver(t, fixed{err: timeout}, perUser(slow))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			server := start(t, "tcp", chain(i)...)
 			client := server.client(t, "{}")
@@ -61,7 +64,7 @@ func TestStoreFailure_FollowsThePolicy(t *testing.T) {
 	t.Run("open", func(t *testing.T) {
 		budget := perUser(slow)
 		budget.OnError = limiter.Open
-		l, log := limiterOver(t, failing{errors.New("no route to host")}, budget)
+		l, log := limiterOver(t, fixed{err: errors.New("no route to host")}, budget)
 		i := intercept(t, l, users, grpcinterceptor.Config{})
 		server := start(t, "tcp", chain(i)...)
 		for range 3 {
@@ -72,6 +75,18 @@ func TestStoreFailure_FollowsThePolicy(t *testing.T) {
 		assert.Equal(t, []limiter.Answer{limiter.AnswerErrorOpen, limiter.AnswerErrorOpen,
 			limiter.AnswerErrorOpen}, log.answers())
 	})
+}
+
+// A pushback of 0 would bring the client back at once.
+func TestPushback_IsAtLeastAMillisecondWhateverTheStoreSays(t *testing.T) {
+	store := fixed{decision: limiter.Decision{Outcome: limiter.Deny, Budget: "per-user"}}
+	l, _ := limiterOver(t, store, perUser(slow))
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	var trailer metadata.MD
+	_, err := start(t, "bufconn", chain(i)...).client(t, "{}").EmptyCall(as(t, "alice"), empty,
+		grpc.Trailer(&trailer))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Equal(t, []string{"1"}, trailer[pushbackKey])
 }
 
 // Called directly: over a connection the server's answer to a caller that has

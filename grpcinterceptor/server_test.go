@@ -197,14 +197,41 @@ func as(t *testing.T, user string) context.Context {
 // standing is a clock that stands still, so that every wait is known.
 func standing() time.Time { return time.Unix(1_800_000_000, 0) }
 
+// thawing is a clock that stands still until the first denial is reported and
+// goes with the real one from then on: the client's wait begins later than that,
+// so a retry that comes when it was told to is allowed, and none before.
+type thawing struct{ since atomic.Pointer[time.Time] }
+
+func (c *thawing) now() time.Time {
+	if since := c.since.Load(); since != nil {
+		return standing().Add(time.Since(*since))
+	}
+	return standing()
+}
+
+func (c *thawing) thaw() {
+	now := time.Now()
+	c.since.CompareAndSwap(nil, &now)
+}
+
+// newThawing returns a limiter that allows one call, and the next 100 ms after a
+// denial.
+func newThawing(t *testing.T) (*limiter.Limiter, *reports) {
+	t.Helper()
+	clock := &thawing{}
+	l, log := newLimiter(t, clock.now,
+		perUser(limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}))
+	log.denied = clock.thaw
+	return l, log
+}
+
 // perUser is a budget for each user.
 func perUser(limit limiter.Limit) limiter.Budget {
 	return limiter.Budget{Name: "per-user", Scope: limiter.ByPrincipal, Limit: limit,
 		OnError: limiter.Closed}
 }
 
-// newLimiter returns a limiter in memory and the log of what it reports; a nil
-// now is the real clock.
+// newLimiter returns a limiter in memory and the log of what it reports.
 func newLimiter(
 	t *testing.T, now func() time.Time, budgets ...limiter.Budget,
 ) (*limiter.Limiter, *reports) {
@@ -238,8 +265,9 @@ func intercept(
 
 // reports is an observer that keeps what adapters report.
 type reports struct {
-	mu   sync.Mutex
-	seen []report
+	mu     sync.Mutex
+	seen   []report
+	denied func() // called at each denial; nil: nothing is
 }
 
 type report struct {
@@ -253,6 +281,9 @@ func (r *reports) Answered(e limiter.RequestEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, report{e.Transport, e.Route, e.Answer})
+	if e.Answer == limiter.AnswerDeny && r.denied != nil {
+		r.denied()
+	}
 }
 
 func (r *reports) all() []report {

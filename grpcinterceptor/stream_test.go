@@ -105,8 +105,7 @@ func TestStream_IsChargedWhenItOpens(t *testing.T) {
 func TestStream_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T) {
 	for _, kind := range streams {
 		t.Run(kind.name, func(t *testing.T) {
-			l, log := newLimiter(t, nil,
-				perUser(limiter.Limit{Tokens: 5, Per: time.Second, Burst: 1}))
+			l, log := newThawing(t)
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			client := start(t, "tcp", chain(i)...).client(t, retrying)
 
