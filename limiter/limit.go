@@ -88,12 +88,6 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// normal spells the default capacity out, so that equal limits compare equal.
-func (l Limit) normal() Limit {
-	l.Burst = l.Capacity()
-	return l
-}
-
 // Validate returns nil, or a *[ConfigError] that names the first field that is
 // wrong, its value and what would be right. A time to fill from empty of more
 // than 100 years is wrong for every algorithm.

@@ -37,7 +37,7 @@ const (
 var verdictNames = [...]string{"allow", "deny", "never", "shadow_deny", "near_limit"}
 
 // String returns the label, such as "near_limit".
-func (v Verdict) String() string { return verdictNames[min(v, verdicts-1)] }
+func (v Verdict) String() string { return label(verdictNames[:], uint8(v)) }
 
 // Verdicts returns all verdicts.
 func Verdicts() []Verdict { return all(verdicts) }
@@ -49,6 +49,14 @@ func all[T ~uint8](end T) []T {
 		labels[i] = T(i)
 	}
 	return labels
+}
+
+// label returns the name of i, or "unknown".
+func label(names []string, i uint8) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return "unknown"
 }
 
 // RequestEvent is one request that an adapter answered or let pass.
@@ -80,7 +88,7 @@ var answerNames = [...]string{"allow", "deny", "never", "unauthenticated", "canc
 	"error_local", "error_open", "error_closed", "skipped"}
 
 // String returns the label, such as "unauthenticated".
-func (a Answer) String() string { return answerNames[min(a, answers-1)] }
+func (a Answer) String() string { return label(answerNames[:], uint8(a)) }
 
 // Answers returns all answers.
 func Answers() []Answer { return all(answers) }
