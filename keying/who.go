@@ -2,6 +2,7 @@ package keying
 
 import (
 	"context"
+	"net/http"
 	"slices"
 
 	"github.com/ration-go/ration/limiter"
@@ -114,4 +115,14 @@ func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, err
 		return limiter.Principal{Kind: limiter.KindShared, ID: "everybody"}, nil
 	}
 	return limiter.Principal{}, limiter.ErrNobody
+}
+
+// Request is [Who.Principal] for a request of net/http.
+func (w Who) Request(r *http.Request) (limiter.Principal, error) {
+	if w.authenticated {
+		if p, ok := PrincipalFrom(r.Context()); ok {
+			return p, nil
+		}
+	}
+	return w.Principal(r.Context(), Origin{Remote: r.RemoteAddr, Header: r.Header.Values})
 }

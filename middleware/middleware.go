@@ -105,9 +105,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	who, err := m.who.Principal(r.Context(), keying.Origin{
-		Remote: r.RemoteAddr, Header: r.Header.Values,
-	})
+	who, err := m.who.Request(r)
 	if err != nil {
 		m.refuse(w, r, route, limiter.Decision{}, err)
 		return

@@ -1,0 +1,426 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/keying/chiroute"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/middleware"
+)
+
+const challenge = `Bearer realm="api"`
+
+var (
+	byUser    = keying.Authenticated(keying.Refuse(challenge))
+	byAddress = keying.ByAddress(keying.Addresses{})
+	perRoute  = limiter.ByPrincipal | limiter.ByRoute
+)
+
+// fixture is a limiter over one budget, at an instant that only move moves.
+type fixture struct {
+	limiter *limiter.Limiter
+	seen    *seen
+	elapsed atomic.Int64
+}
+
+func newFixture(t *testing.T, budgets ...limiter.Budget) *fixture {
+	t.Helper()
+	f := &fixture{seen: &seen{}}
+	store, err := memstore.New(memstore.Config{Now: func() time.Time {
+		return time.Unix(1_700_000_000, f.elapsed.Load())
+	}})
+	require.NoError(t, err)
+	f.limiter, err = limiter.New(store, budgets, limiter.Config{Observer: f.seen})
+	require.NoError(t, err)
+	return f
+}
+
+func (f *fixture) move(d time.Duration) { f.elapsed.Add(int64(d)) }
+
+func (f *fixture) middleware(
+	t *testing.T, who keying.Who, route keying.Route, cfg middleware.Config,
+) func(http.Handler) http.Handler {
+	t.Helper()
+	m, err := middleware.New(f.limiter, who, route, cfg)
+	require.NoError(t, err)
+	return m.Handler
+}
+
+// seen is an observer that remembers requests as "transport route answer".
+type seen struct {
+	mu      sync.Mutex
+	answers []string
+}
+
+func (*seen) Configured(string, []string)   {}
+func (*seen) Decided(limiter.DecisionEvent) {}
+func (s *seen) Answered(e limiter.RequestEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, e.Transport+" "+e.Route+" "+e.Answer.String())
+}
+
+// take returns what was seen since the last take.
+func (s *seen) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answers := s.answers
+	s.answers = nil
+	return answers
+}
+
+// authenticate believes the header X-Test-User, as only a test may.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user := r.Header.Get("X-Test-User"); user != "" {
+			r = r.WithContext(keying.WithPrincipal(r.Context(),
+				limiter.Principal{Kind: "user", ID: user}))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// exchange sends one request over a real socket.
+func exchange(
+	t *testing.T, server *httptest.Server, method, path, user string,
+) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, server.URL+path, nil)
+	require.NoError(t, err)
+	if user != "" {
+		r.Header.Set("X-Test-User", user)
+	}
+	resp, err := server.Client().Do(r)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(body)
+}
+
+func serve(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// golden is the whole answer apart from Date and Content-Length.
+func golden(resp *http.Response, body string) string {
+	h := resp.Header.Clone()
+	h.Del("Date")
+	h.Del("Content-Length")
+	var b strings.Builder
+	b.WriteString(resp.Status + "\n")
+	_ = h.Write(&b)
+	return strings.ReplaceAll(b.String(), "\r\n", "\n") + "\n" + body
+}
+
+const denied = `429 Too Many Requests
+Cache-Control: no-store
+Content-Type: application/problem+json
+Retry-After: 6
+
+{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+	`"title":"Quota Exceeded","status":429,"violated-policies":["orders"]}
+`
+
+// routers serve "GET /orders/{id}" behind the limiter, each in another way.
+var routers = map[string]func(t *testing.T, f *fixture, order http.Handler) http.Handler{
+	"chi": func(t *testing.T, f *fixture, order http.Handler) http.Handler {
+		router := chi.NewRouter()
+		routes := chiroute.New(router)
+		router.Use(authenticate, f.middleware(t, byUser, routes.Route, middleware.Config{}))
+		router.Method("GET", "/orders/{id}", order)
+		router.Method("HEAD", "/orders/{id}", order)
+		return router
+	},
+	"around-a-standard-mux": func(t *testing.T, f *fixture, order http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("GET /orders/{id}", order)
+		limit := f.middleware(t, byUser, keying.Mux(mux), middleware.Config{})
+		return authenticate(limit(mux))
+	},
+	"handler-of-a-standard-mux": func(t *testing.T, f *fixture, order http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{})
+		mux.Handle("GET /orders/{id}", limit(order))
+		return authenticate(mux)
+	},
+}
+
+func TestMiddleware_AnswersAfterTheBudgetAndItsWait(t *testing.T) {
+	for name, build := range routers {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute,
+				Limit: limiter.Limit{Tokens: 10, Per: time.Minute, Burst: 2}})
+			var ran atomic.Int64
+			server := serve(t, build(t, f, http.HandlerFunc(
+				func(w http.ResponseWriter, _ *http.Request) {
+					ran.Add(1)
+					_, _ = io.WriteString(w, "secret")
+				})))
+			for range 2 {
+				resp, body := exchange(t, server, "GET", "/orders/7", "alice")
+				assert.Equal(t, "200 OK\nContent-Type: text/plain; charset=utf-8\n\nsecret",
+					golden(resp, body))
+			}
+			f.move(time.Second / 2) // the wait is 5.5 s
+			resp, body := exchange(t, server, "GET", "/orders/8", "alice")
+			assert.Equal(t, denied, golden(resp, body))
+			assert.EqualValues(t, 2, ran.Load(), "a refused request must not run")
+
+			resp, body = exchange(t, server, "HEAD", "/orders/8", "alice")
+			assert.Equal(t, 429, resp.StatusCode)
+			assert.Equal(t, "6", resp.Header.Get("Retry-After"))
+			assert.Empty(t, body)
+
+			resp, _ = exchange(t, server, "GET", "/orders/8", "bob")
+			assert.Equal(t, 200, resp.StatusCode, "another user")
+
+			f.move(6 * time.Second)
+			resp, _ = exchange(t, server, "GET", "/orders/8", "alice")
+			assert.Equal(t, 200, resp.StatusCode, "after Retry-After")
+
+			const route = "http GET /orders/{id} "
+			assert.Equal(t, []string{route + "allow", route + "allow", route + "deny",
+				route + "deny", route + "allow", route + "allow"}, f.seen.take())
+		})
+	}
+}
+
+func TestMiddleware_ResponseWriterIsNotWrapped(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "all", Limit: limiter.PerSecond(9)})
+	limit := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	limit(http.HandlerFunc(func(got http.ResponseWriter, req *http.Request) {
+		assert.Same(t, w, got)
+		assert.Same(t, r, req)
+	})).ServeHTTP(w, r)
+	assert.Empty(t, w.Header())
+}
+
+func TestMiddleware_ACostAboveTheCapacityIsNeverAllowed(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(5)})
+	var cost int64
+	server := serve(t, f.middleware(t, byAddress, keying.Pattern, middleware.Config{
+		Cost: func(*http.Request) int64 { return cost },
+	})(http.NotFoundHandler()))
+
+	cost = 6
+	resp, body := exchange(t, server, "GET", "/", "")
+	assert.Equal(t, `429 Too Many Requests
+Cache-Control: no-store
+Content-Type: application/problem+json
+
+{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
+		`"title":"Quota Exceeded","status":429,"violated-policies":["orders"],`+
+		`"detail":"The request costs more than the limit ever allows."}
+`, golden(resp, body))
+	cost = 5
+	resp, _ = exchange(t, server, "GET", "/", "")
+	assert.Equal(t, 404, resp.StatusCode, "nothing was taken for the refused one")
+	cost = -1
+	resp, body = exchange(t, server, "GET", "/", "")
+	assert.Equal(t, 500, resp.StatusCode)
+	assert.Equal(t, "{\"title\":\"Internal Server Error\",\"status\":500}\n", body)
+	cost = 0
+	resp, _ = exchange(t, server, "GET", "/", "")
+	assert.Equal(t, 404, resp.StatusCode, "free, also with nothing left")
+	assert.Equal(t, []string{"http unmatched never", "http unmatched allow",
+		"http unmatched error_closed", "http unmatched allow"}, f.seen.take())
+}
+
+func TestMiddleware_NamesOnlyTheCallersOwnBudgets(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "everybody", Limit: limiter.PerSecond(1)})
+	server := serve(t, f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(
+		http.NotFoundHandler()))
+	exchange(t, server, "GET", "/", "")
+	resp, body := exchange(t, server, "GET", "/", "")
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Contains(t, body, `"violated-policies":[]`)
+	assert.NotContains(t, body, "everybody")
+}
+
+func TestMiddleware_NobodyIsAskedForCredentials(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1)})
+	handler := f.middleware(t, byUser, keying.Pattern, middleware.Config{})(http.NotFoundHandler())
+	resp, body := exchange(t, serve(t, handler), "GET", "/", "")
+	assert.Equal(t, `401 Unauthorized
+Cache-Control: no-store
+Content-Type: application/problem+json
+Www-Authenticate: Bearer realm="api"
+
+{"title":"Unauthorized","status":401}
+`, golden(resp, body))
+	assert.Equal(t, []string{"http unmatched unauthenticated"}, f.seen.take())
+}
+
+func TestMiddleware_NobodyWithoutAChallengeIsForbidden(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1)})
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "@"
+	w := httptest.NewRecorder()
+	f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(
+		http.NotFoundHandler()).ServeHTTP(w, r)
+	assert.Equal(t, 403, w.Code)
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	assert.NotContains(t, w.Header(), "Www-Authenticate")
+	assert.Equal(t, []string{"http unmatched unauthenticated"}, f.seen.take())
+}
+
+func TestMiddleware_ARefusalKeepsHeadersThatDoNotSpeakOfItsBody(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1)})
+	limit := f.middleware(t, byAddress, keying.Pattern, middleware.Config{
+		Cost: func(*http.Request) int64 { return 2 },
+	})(http.NotFoundHandler())
+	resp, body := exchange(t, serve(t, http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			h := w.Header()
+			h.Set("Access-Control-Allow-Origin", "https://example.com")
+			h.Set("Access-Control-Expose-Headers", "Retry-After")
+			h.Set("Vary", "Origin")
+			h.Set("X-Request-Id", "7")
+			h.Set("Content-Type", "text/html")
+			h.Set("Content-Length", "1")
+			h.Set("Content-Encoding", "gzip")
+			h.Set("ETag", `"x"`)
+			h.Set("Last-Modified", "Mon, 30 Nov 2026 12:00:00 GMT")
+			h.Set("Expires", "Mon, 30 Nov 2026 12:00:00 GMT")
+			h.Set("Cache-Control", "public, max-age=60")
+			h.Set("CDN-Cache-Control", "max-age=60")
+			h.Set("Retry-After", "1")
+			limit.ServeHTTP(w, r)
+		})), "GET", "/", "")
+	head, _, _ := strings.Cut(golden(resp, body), "\n\n")
+	assert.Equal(t, `429 Too Many Requests
+Access-Control-Allow-Origin: https://example.com
+Access-Control-Expose-Headers: Retry-After
+Cache-Control: no-store
+Content-Type: application/problem+json
+Vary: Origin
+X-Request-Id: 7`, head)
+}
+
+func TestMiddleware_SkippedRequestsAreFreeAndCounted(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute, Limit: limiter.PerHour(1)})
+	server := serve(t, f.middleware(t, byUser, keying.Pattern, middleware.Config{
+		Skip: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+	})(http.NotFoundHandler()))
+	for range 3 {
+		resp, _ := exchange(t, server, "GET", "/healthz", "")
+		assert.Equal(t, 404, resp.StatusCode)
+	}
+	assert.Equal(t, []string{"http unmatched skipped", "http unmatched skipped",
+		"http unmatched skipped"}, f.seen.take())
+}
+
+// failing is a store that cannot decide.
+type failing struct {
+	limiter.Store
+	err error
+}
+
+func (f failing) Check(limiter.Limit) error { return nil }
+func (f failing) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{}, f.err
+}
+
+func TestMiddleware_AnswersByThePolicyWhenTheStoreFails(t *testing.T) {
+	secret := errors.New("dial tcp 10.1.2.3:6379: password hunter2")
+	tests := []struct {
+		name   string
+		policy limiter.FailurePolicy
+		status int
+		retry  string
+		answer string
+	}{
+		{"open", limiter.Open, 404, "", "error_open"},
+		{"closed", limiter.Closed, 503, "1", "error_closed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fixture{seen: &seen{}}
+			var err error
+			f.limiter, err = limiter.New(failing{err: secret}, []limiter.Budget{{
+				Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1), OnError: tt.policy,
+			}}, limiter.Config{Observer: f.seen})
+			require.NoError(t, err)
+			resp, body := exchange(t, serve(t, f.middleware(t, byAddress, keying.Pattern,
+				middleware.Config{})(http.NotFoundHandler())), "GET", "/", "")
+			assert.Equal(t, tt.status, resp.StatusCode)
+			assert.Equal(t, tt.retry, resp.Header.Get("Retry-After"))
+			assert.NotContains(t, body, "hunter2")
+			assert.Equal(t, []string{"http unmatched " + tt.answer}, f.seen.take())
+		})
+	}
+}
+
+func TestMiddleware_ACallerThatHasGoneIsNotServed(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1)})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	limit := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})
+	limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the handler ran")
+	})).ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	assert.Equal(t, 503, w.Code)
+	assert.Equal(t, []string{"http unmatched canceled"}, f.seen.take())
+}
+
+func TestMiddleware_RandomPathsShareOneAccountAndOneLabel(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "all", Scope: perRoute, Limit: limiter.PerMinute(5)})
+	router := chi.NewRouter()
+	router.Use(f.middleware(t, byAddress, chiroute.New(router).Route, middleware.Config{}))
+	router.Get("/orders/{id}", func(http.ResponseWriter, *http.Request) {})
+	counts := map[int]int{}
+	for i := range 1000 {
+		method := []string{"GET", "POST", "PURGE"}[i%3]
+		r := httptest.NewRequest(method, "/"+strings.Repeat("x", i%50)+"/orders", nil)
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, r)
+		counts[w.Code]++
+	}
+	assert.Equal(t, 995, counts[429])
+	labels := map[string]bool{}
+	for _, answer := range f.seen.take() {
+		labels[answer] = true
+	}
+	assert.Equal(t, map[string]bool{"http unmatched allow": true, "http unmatched deny": true}, labels)
+}
+
+// An observer is no part of a request; without one the limiter must work too.
+func TestMiddleware_AllowedWithoutAllocation(t *testing.T) {
+	store, err := memstore.New(memstore.Config{})
+	require.NoError(t, err)
+	l, err := limiter.New(store, []limiter.Budget{{Name: "orders", Scope: limiter.ByPrincipal,
+		Limit: limiter.Limit{Tokens: 1, Per: time.Nanosecond, Burst: 1 << 20}}}, limiter.Config{})
+	require.NoError(t, err)
+	m, err := middleware.New(l, byUser, keying.Pattern, middleware.Config{})
+	require.NoError(t, err)
+	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest("GET", "/", nil)
+	r = r.WithContext(keying.WithPrincipal(r.Context(), limiter.Principal{Kind: "user", ID: "a"}))
+	w := httptest.NewRecorder()
+
+	caller := limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: "a"}}
+	take := testing.AllocsPerRun(1000, func() { _, _ = l.Take(r.Context(), caller, 1) })
+	all := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) })
+	assert.Equal(t, take, all, "the middleware's own share")
+}
