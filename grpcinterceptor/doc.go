@@ -49,7 +49,8 @@
 // by address may go outside the authentication. The two are not atomic
 // together: what the outer one took stays taken where the inner one refuses.
 // One that refuses is the only one to set the trailer. One limiter in a chain
-// twice charges a call once, unless the caller has become another in between.
+// twice charges and counts a call once, unless the caller has become another in
+// between, as by the authentication: both pay then, and each is counted.
 //
 // Everything here is safe for concurrent use.
 package grpcinterceptor

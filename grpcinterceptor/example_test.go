@@ -23,11 +23,12 @@ func ExampleNew() {
 	who := keying.Authenticated(keying.Refuse("Bearer"))
 	i := limiter.Must(grpcinterceptor.New(l, who, grpcinterceptor.Config{}))
 
-	alice := keying.WithPrincipal(context.Background(), limiter.Principal{Kind: "user", ID: "alice"})
+	alice := limiter.Principal{Kind: "user", ID: "alice"}
+	ctx := keying.WithPrincipal(context.Background(), alice)
 	info := &grpc.UnaryServerInfo{FullMethod: "/orders.v1.Orders/List"}
 	list := func(context.Context, any) (any, error) { return "three orders", nil }
 	for range 3 {
-		answer, err := i.Unary(alice, "list", info, list)
+		answer, err := i.Unary(ctx, "list", info, list)
 		fmt.Println(status.Code(err), answer)
 	}
 	// Output:

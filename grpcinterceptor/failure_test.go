@@ -108,7 +108,8 @@ func TestCallerGone_KeepsItsOwnCode(t *testing.T) {
 			l, log := newLimiter(t, standing, perUser(slow))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			ctx := keying.WithPrincipal(tt.ctx, limiter.Principal{Kind: "user", ID: "alice"})
-			_, err := i.Unary(ctx, empty, &grpc.UnaryServerInfo{FullMethod: emptyCall}, unreachable(t))
+			info := &grpc.UnaryServerInfo{FullMethod: emptyCall}
+			_, err := i.Unary(ctx, empty, info, unreachable(t))
 			assert.Equal(t, tt.want, status.Code(err))
 			assert.Empty(t, status.Convert(err).Details())
 			assert.Equal(t, []limiter.Answer{limiter.AnswerCanceled}, log.answers())
@@ -180,7 +181,8 @@ func TestNew_NamesWhatIsWrong(t *testing.T) {
 // The HTTP server of the standard library always sends a header frame first, so
 // the client learns everything but does not retry.
 func TestServeHTTP_TellsTheClientWhoThenDoesNotRetry(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}))
+	l, log := newLimiter(t, standing,
+		perUser(limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	server := grpc.NewServer(chain(i)...)
 	grpc_testing.RegisterTestServiceServer(server, &service{})
