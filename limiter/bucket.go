@@ -95,7 +95,7 @@ func (b *Bucket) decideAt(now, cost int64, take bool) Decision {
 		}
 	}
 	d.Remaining = b.rule.Remaining(used)
-	d.ResetAfter = time.Duration(a.Reset(used, now))
+	d.ResetAfter = time.Duration(a.Reset(now))
 	return d
 }
 

@@ -89,7 +89,7 @@ type Account struct {
 
 // Used returns the units used at now: 0 is full, and more than the capacity is
 // debt.
-func (a Account) Used(now int64) Uint128 {
+func (a *Account) Used(now int64) Uint128 {
 	if a.Limit == nil {
 		return Uint128{}
 	}
@@ -106,13 +106,9 @@ func (a Account) Used(now int64) Uint128 {
 	}
 }
 
-func (a Account) bucketUsed(now int64) Uint128 {
-	rest := a.State.Rest
-	if rest&beyond == 0 && a.State.At < now {
-		return Uint128{}
-	}
-	ns := uint64(a.State.At) - uint64(now)
-	return mul(ns, a.Limit.Tokens).add(Uint128{Lo: rest &^ beyond})
+func (a *Account) bucketUsed(now int64) Uint128 {
+	ns, rest := a.untilFull(now)
+	return mul(ns, a.Limit.Tokens).add(Uint128{Lo: rest})
 }
 
 // bucketState is the inverse of bucketUsed.
@@ -167,7 +163,7 @@ func (l *Limit) Remaining(used Uint128) int64 {
 	return int64(whole)
 }
 
-// Capacity returns the capacity in units, for [LessRatio].
+// Capacity returns the capacity in units, for [CompareRatios].
 func (l *Limit) Capacity() Uint128 { return l.capacity }
 
 // TokensUsed returns used in whole tokens, rounded up.
@@ -180,7 +176,7 @@ func (l *Limit) TokensUsed(used Uint128) uint64 { return used.ceilDiv(l.unit) }
 //
 // for a token bucket; the rest of the window; or until enough of the oldest
 // entries leave the log.
-func (a Account) Wait(used Uint128, now int64, cost uint64) int64 {
+func (a *Account) Wait(used Uint128, now int64, cost uint64) int64 {
 	l := a.Limit
 	switch l.Algorithm {
 	case FixedWindow:
@@ -194,19 +190,35 @@ func (a Account) Wait(used Uint128, now int64, cost uint64) int64 {
 	}
 }
 
-// Reset returns the nanoseconds until the account is full again; for a fixed
-// window until the window ends, used or not.
-func (a Account) Reset(used Uint128, now int64) int64 {
-	l := a.Limit
-	switch l.Algorithm {
+// Reset returns the nanoseconds until the account is full again, rounded up; for
+// a fixed window until the window ends, used or not.
+func (a *Account) Reset(now int64) int64 {
+	switch a.Limit.Algorithm {
 	case FixedWindow:
-		_, left := window(now, l.Per)
+		_, left := window(now, a.Limit.Per)
 		return left
 	case RollingLog:
-		return a.Log.wait(now, l.Per, 0)
+		return a.Log.wait(now, a.Limit.Per, 0)
 	default:
-		return int64(used.ceilDiv(l.Tokens))
+		ns, rest := a.untilFull(now)
+		if rest > 0 {
+			ns++
+		}
+		return int64(ns)
 	}
+}
+
+// Full reports whether nothing is used of the account at now.
+func (a *Account) Full(now int64) bool { return a.Used(now).isZero() }
+
+// untilFull returns the time until a token bucket is full again, in nanoseconds
+// and Tokens-ths of one.
+func (a *Account) untilFull(now int64) (ns, rest uint64) {
+	rest = a.State.Rest
+	if rest&beyond == 0 && a.State.At < now {
+		return 0, 0
+	}
+	return uint64(a.State.At) - uint64(now), rest &^ beyond
 }
 
 // Debit takes cost from the account, which has used units used at now and whose

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 )
@@ -68,16 +69,16 @@ func (u Uint128) ceilDiv(y uint64) uint64 {
 	return q
 }
 
-// LessRatio reports whether a/b < c/d, exactly, by 256-bit products; b and d
-// are not 0.
-func LessRatio(a, b, c, d Uint128) bool {
+// CompareRatios compares a/b with c/d, exactly, by 256-bit products; b and d are
+// not 0.
+func CompareRatios(a, b, c, d Uint128) int {
 	x, y := mul256(a, d), mul256(c, b)
 	for i := range x {
 		if x[i] != y[i] {
-			return x[i] < y[i]
+			return cmp.Compare(x[i], y[i])
 		}
 	}
-	return false
+	return 0
 }
 
 // mul256 returns u*v as four words, the most significant first.

@@ -11,7 +11,7 @@ import (
 // region is the part of the cap for one sort of callers: by address, or all
 // others.
 type region struct {
-	place   uint64 // of its overflow accounts' names
+	sort    byte // in the names of its overflow accounts
 	cap     int64
 	live    atomic.Int64
 	pools   atomic.Int64 // budgets that share it
@@ -98,8 +98,8 @@ func newCatalog(maxAccounts int) *catalog {
 	quarter := int64(maxAccounts) / 4
 	c := &catalog{
 		regions: [2]*region{
-			{place: placeOverflow, cap: int64(maxAccounts) - quarter},
-			{place: placeAddress, cap: quarter},
+			{sort: 0, cap: int64(maxAccounts) - quarter},
+			{sort: 1, cap: quarter},
 		},
 		pools:   map[poolID]*pool{},
 		numbers: map[classID]uint32{},

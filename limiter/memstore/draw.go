@@ -34,16 +34,41 @@ type draw struct {
 // placeInOverflow marks a receipt of an overflow account.
 const placeInOverflow = 1
 
-// lockSet is the shards that one request locks, a bit for each.
-type lockSet [shardCount / 64]uint64
+// lockSet is the shards that one request locks: often only one.
+type lockSet struct {
+	only *shard
+	many [shardCount / 64]uint64 // a bit for each, where there are several
+}
+
+func (s *Store) addLock(set *lockSet, number uint8) {
+	set.many[number/64] |= 1 << (number % 64)
+	switch sh := &s.shards[number]; {
+	case set.only == nil:
+		set.only = sh
+	case set.only != sh:
+		set.only = &s.several
+	}
+}
 
 // lock locks in ascending order, so that requests cannot wait for one another.
-func (s *Store) lock(set *lockSet) { s.each(set, func(sh *shard) { sh.mu.Lock() }) }
+func (s *Store) lock(set *lockSet) {
+	if set.only != &s.several && set.only != nil {
+		set.only.mu.Lock()
+		return
+	}
+	s.each(set, func(sh *shard) { sh.mu.Lock() })
+}
 
-func (s *Store) unlock(set *lockSet) { s.each(set, func(sh *shard) { sh.mu.Unlock() }) }
+func (s *Store) unlock(set *lockSet) {
+	if set.only != &s.several && set.only != nil {
+		set.only.mu.Unlock()
+		return
+	}
+	s.each(set, func(sh *shard) { sh.mu.Unlock() })
+}
 
 func (s *Store) each(set *lockSet, do func(*shard)) {
-	for i, word := range set {
+	for i, word := range set.many {
 		for ; word != 0; word &= word - 1 {
 			do(&s.shards[64*i+bits.TrailingZeros64(word)])
 		}
@@ -51,27 +76,27 @@ func (s *Store) each(set *lockSet, do func(*shard)) {
 }
 
 // place finds the shard and the name of each charge's account.
-func (s *Store) place(draws []draw, charges []limiter.Charge) (set lockSet) {
+func (s *Store) place(draws []draw, charges []limiter.Charge, set *lockSet) {
+	var buffer keyBuffer
 	var last *limiter.Principal
-	var principal lanes
+	var principal []byte
 	for i := range draws {
 		d, c := &draws[i], &charges[i]
 		if last == nil || *last != c.Key.Principal {
 			last = &c.Key.Principal
-			principal = s.hash.principal(last)
+			principal = appendPrincipal(buffer[:0], last)
 		}
 		var number uint8
-		d.own, number = s.hash.key(&c.Key, principal)
+		d.own, number = s.hash.key(principal, &c.Key)
 		d.charge, d.lead, d.cost, d.shard = c, i, uint64(c.Cost), &s.shards[number]
-		set[number/64] |= 1 << (number % 64)
+		s.addLock(set, number)
 	}
-	return set
 }
 
 // name places the charges and adds up those of one key. Keys of one key with two
 // limits, or enforced and shadow, are an error.
-func (s *Store) name(draws []draw, charges []limiter.Charge) (lockSet, error) {
-	set := s.place(draws, charges)
+func (s *Store) name(draws []draw, charges []limiter.Charge, set *lockSet) error {
+	s.place(draws, charges, set)
 	for i := 1; i < len(draws); i++ {
 		for j := range i {
 			first := &draws[j]
@@ -79,14 +104,14 @@ func (s *Store) name(draws []draw, charges []limiter.Charge) (lockSet, error) {
 				continue
 			}
 			if !same(first.charge.Limit, charges[i].Limit) || first.charge.Shadow != charges[i].Shadow {
-				return set, &limiter.ConfigError{Field: "Charges", Value: charges[i].Key.Budget,
+				return &limiter.ConfigError{Field: "Charges", Value: charges[i].Key.Budget,
 					Reason: "one key has two limits, or is both enforced and shadow"}
 			}
 			draws[i].join(first)
 			break
 		}
 	}
-	return set, nil
+	return nil
 }
 
 // same reports whether the limits are equal, with their capacities spelled out.
@@ -98,7 +123,7 @@ func same(a, b limiter.Limit) bool {
 // join adds the draw up in lead.
 func (d *draw) join(lead *draw) {
 	d.lead = lead.lead
-	lead.cost = saturate(lead.cost + d.cost, d.cost)
+	lead.cost = saturate(lead.cost+d.cost, d.cost)
 }
 
 // root returns the draw that stands for the account of the draw at i.
@@ -112,27 +137,26 @@ func root(draws []draw, i int) *draw {
 // leads reports whether the draw at i stands for its account.
 func leads(draws []draw, i int) bool { return draws[i].lead == i }
 
-// locate finds the accounts. Where a new one has no place in its budget's share,
-// it looks for full accounts to drop, and else draws on an overflow account.
-func (s *Store) locate(draws []draw, now int64) error {
+// locate finds the accounts, decides each, and reports whether the request is
+// allowed. Where a new account has no place in its budget's share, it looks for
+// full accounts to drop, and else draws on an overflow account.
+func (s *Store) locate(draws []draw, now int64) (allowed bool, err error) {
 	crowded := false
 	for i := range draws {
+		d := &draws[i]
 		if !leads(draws, i) {
 			continue
 		}
-		d := &draws[i]
-		d.record = d.shard.find(d.own)
-		if d.record != nil {
-			if stored := s.classes.class(d.record.class); stored.is(&d.charge.Limit) {
+		if d.record = d.shard.find(d.own); d.record != nil {
+			stored := s.classes.class(d.record.class)
+			if stored.is(&d.charge.Limit) {
 				d.class, d.number = stored, d.record.class
 				continue
 			}
 		}
-		if err := d.charge.Limit.Validate(); err != nil {
-			return err
+		if err := d.pin(s); err != nil {
+			return false, err
 		}
-		d.class, d.number = s.classes.pin(d.charge)
-		d.pinned = true
 		if d.record == nil && d.cost > 0 {
 			d.admitted = d.class.pool.admit(d.class.size)
 			crowded = crowded || !d.admitted
@@ -141,11 +165,24 @@ func (s *Store) locate(draws []draw, now int64) error {
 	if crowded {
 		s.crowd(draws, now)
 	}
+	allowed = true
 	for i := range draws {
 		if d := &draws[i]; leads(draws, i) {
 			d.load(s, now)
+			d.outcome = d.class.rule.Judge(d.used, d.cost)
+			allowed = allowed && (d.outcome == account.Allow || d.charge.Shadow)
 		}
 	}
+	return allowed, nil
+}
+
+// pin looks up the class of the charge's limit, if that is valid.
+func (d *draw) pin(s *Store) error {
+	if err := d.charge.Limit.Validate(); err != nil {
+		return err
+	}
+	d.class, d.number = s.classes.pin(d.charge)
+	d.pinned = true
 	return nil
 }
 
@@ -171,8 +208,7 @@ func (s *Store) relocate(draws []draw, i int) {
 	if d.record != nil {
 		if d.record = d.shard.find(d.own); d.record == nil { // was full, and was dropped
 			if !d.pinned {
-				d.class, d.number = s.classes.pin(d.charge)
-				d.pinned = true
+				_ = d.pin(s) // the limit is that of a record: it is valid
 			}
 			d.admitted = d.class.pool.admit(d.class.size)
 		}
@@ -194,26 +230,15 @@ func (s *Store) relocate(draws []draw, i int) {
 
 // load brings the account to now, under the charge's limit.
 func (d *draw) load(s *Store, now int64) {
+	if d.record != nil && d.record.class == d.number {
+		d.account = d.shard.load(d.record, d.class)
+		d.used = d.account.Used(now)
+		return
+	}
 	if d.record != nil {
-		stored := d.class
-		if d.record.class != d.number {
-			stored = s.classes.class(d.record.class)
-		}
-		d.account = d.shard.load(d.record, stored)
+		d.account = d.shard.load(d.record, s.classes.class(d.record.class))
 	}
 	d.account, d.used = d.account.Under(&d.class.rule, now)
-}
-
-// judge decides each account and reports whether the request is allowed.
-func judge(draws []draw, now int64) bool {
-	allowed := true
-	for i := range draws {
-		if d := &draws[i]; leads(draws, i) {
-			d.outcome = d.account.Limit.Judge(d.used, d.cost)
-			allowed = allowed && (d.outcome == account.Allow || d.charge.Shadow)
-		}
-	}
-	return allowed
 }
 
 // apply debits the accounts of an allowed request. A refused one changes no
@@ -291,51 +316,50 @@ func release(draws []draw) {
 	}
 }
 
-// pick writes the results and receipts, and returns the decision (R6).
-func pick(draws []draw, now int64, taken bool) limiter.Decision {
+// pick writes the results and receipts, and the decision (R6).
+func pick(draws []draw, now int64, taken bool, decision *limiter.Decision) {
 	best := -1
 	for i := range draws {
 		d := &draws[i]
-		c := d.charge
-		c.Receipt = limiter.Receipt{}
 		lead := root(draws, i)
-		if lead == d {
-			c.Result = d.result(now)
-		} else {
-			c.Result = lead.charge.Result
-		}
-		if taken && lead.outcome == account.Allow {
-			var place uint64
-			if lead.overflow {
-				place = placeInOverflow
-			}
-			c.Receipt = limiter.NewReceipt(now, c.Cost, place)
-		}
-		if !c.Shadow && (best < 0 || decidesBefore(draws, i, best)) {
+		d.answer(lead, now, taken)
+		if !d.charge.Shadow && (best < 0 || decidesBefore(draws, i, best)) {
 			best = i
 		}
 	}
 	if best < 0 {
-		return limiter.Decision{Outcome: limiter.Allow}
+		decision.Outcome = limiter.Allow
+		return
 	}
 	c := draws[best].charge
-	return limiter.Decision{
-		Outcome: c.Result.Outcome, Budget: c.Key.Budget, Limit: c.Limit,
-		Remaining: c.Result.Remaining, RetryAfter: c.Result.RetryAfter,
-		ResetAfter: c.Result.ResetAfter,
-	}
+	decision.Outcome, decision.Budget, decision.Limit = c.Result.Outcome, c.Key.Budget, c.Limit
+	decision.Remaining = c.Result.Remaining
+	decision.RetryAfter, decision.ResetAfter = c.Result.RetryAfter, c.Result.ResetAfter
 }
 
-func (d *draw) result(now int64) limiter.Result {
-	r := limiter.Result{
+// answer writes the charge's result, which is that of its lead, and its receipt.
+func (d *draw) answer(lead *draw, now int64, taken bool) {
+	c := d.charge
+	c.Receipt = limiter.Receipt{}
+	if taken && lead.outcome == account.Allow {
+		var place uint64
+		if lead.overflow {
+			place = placeInOverflow
+		}
+		c.Receipt = limiter.NewReceipt(now, c.Cost, place)
+	}
+	if d != lead {
+		c.Result = lead.charge.Result
+		return
+	}
+	c.Result = limiter.Result{
 		Outcome:    limiter.Outcome(d.outcome),
-		Remaining:  d.account.Limit.Remaining(d.used),
-		ResetAfter: time.Duration(d.account.Reset(d.used, now)),
+		Remaining:  d.class.rule.Remaining(d.used),
+		ResetAfter: time.Duration(d.account.Reset(now)),
 	}
 	if d.outcome == account.Deny {
-		r.RetryAfter = time.Duration(d.account.Wait(d.used, now, d.cost))
+		c.Result.RetryAfter = time.Duration(d.account.Wait(d.used, now, d.cost))
 	}
-	return r
 }
 
 // decidesBefore reports whether the charge at i decides rather than the best so
@@ -351,11 +375,8 @@ func decidesBefore(draws []draw, i, best int) bool {
 	case r.Outcome == limiter.Allow:
 		a, b := root(draws, i), root(draws, best)
 		x, y := a.account.Limit.Capacity(), b.account.Limit.Capacity()
-		if account.LessRatio(b.used, y, a.used, x) {
-			return true
-		}
-		if account.LessRatio(a.used, x, b.used, y) {
-			return false
+		if more := account.CompareRatios(a.used, x, b.used, y); more != 0 {
+			return more > 0
 		}
 	}
 	return charge.Key.Compare(other.Key) < 0

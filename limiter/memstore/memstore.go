@@ -34,7 +34,8 @@ type Store struct {
 	hooked  bool         // the clock is the user's
 	latest  atomic.Int64 // the latest instant used; only for a user's clock
 	classes *catalog
-	shards  []shard
+	shards  [shardCount]shard
+	several shard // stands for more than one in a lockSet
 
 	overflowTakes atomic.Int64
 }
@@ -53,7 +54,6 @@ func New(cfg Config) (*Store, error) {
 		clock:   instant.Clock(cfg.Now),
 		hooked:  cfg.Now != nil,
 		classes: newCatalog(cfg.MaxAccounts),
-		shards:  make([]shard, shardCount),
 	}
 	s.latest.Store(math.MinInt64)
 	return s, nil
@@ -89,44 +89,40 @@ func (s *Store) decide(
 	if err := ctx.Err(); err != nil {
 		return limiter.Decision{}, err
 	}
+	var decision limiter.Decision
+	var err error
 	switch n := len(charges); {
 	case n == 1: // the sizes that spare the common requests an allocation
 		var draws [1]draw
-		return s.run(draws[:], charges, take)
+		err = s.run(draws[:], charges, take, &decision)
 	case n <= 4:
 		var draws [4]draw
-		return s.run(draws[:n], charges, take)
+		err = s.run(draws[:n], charges, take, &decision)
 	default:
-		return s.run(make([]draw, n), charges, take)
+		err = s.run(make([]draw, n), charges, take, &decision)
 	}
+	return decision, err
 }
 
 // run is one request: one set of locks, one instant.
-func (s *Store) run(draws []draw, charges []limiter.Charge, take bool) (limiter.Decision, error) {
-	locks, err := s.name(draws, charges)
-	if err != nil {
-		return limiter.Decision{}, err
+func (s *Store) run(
+	draws []draw, charges []limiter.Charge, take bool, decision *limiter.Decision,
+) error {
+	var locks lockSet
+	if err := s.name(draws, charges, &locks); err != nil {
+		return err
 	}
 	read := s.readHook()
 	s.lock(&locks)
 	now := s.instant(read)
-	decision, err := s.settleOn(draws, now, take)
-	s.unlock(&locks)
-	return decision, err
-}
-
-// settleOn decides at now, with the locks held.
-func (s *Store) settleOn(draws []draw, now int64, take bool) (limiter.Decision, error) {
-	err := s.locate(draws, now)
-	if err != nil {
-		release(draws)
-		return limiter.Decision{}, err
+	allowed, err := s.locate(draws, now)
+	if err == nil {
+		s.apply(draws, now, allowed, take)
+		pick(draws, now, allowed && take, decision)
 	}
-	allowed := judge(draws, now)
-	s.apply(draws, now, allowed, take)
-	decision := pick(draws, now, allowed && take)
 	release(draws)
-	return decision, nil
+	s.unlock(&locks)
+	return err
 }
 
 // readHook reads a user's clock, which must happen without a lock.
@@ -168,7 +164,8 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 		}
 	}
 	draws := make([]draw, len(charges))
-	locks := s.place(draws, charges)
+	var locks lockSet
+	s.place(draws, charges, &locks)
 	read := s.readHook()
 	s.lock(&locks)
 	now := s.instant(read)
@@ -198,7 +195,7 @@ func (s *Store) correct(d *draw, now int64) {
 	}
 	a, _ := account.Account{}.Under(&d.class.rule, now)
 	a.Settle(now, at, d.charge.Cost)
-	if (a.Used(now) == account.Uint128{}) {
+	if a.Full(now) {
 		return
 	}
 	d.class.pool.add(d.class.size)
@@ -209,7 +206,8 @@ func (s *Store) correct(d *draw, now int64) {
 // fails. Overflow accounts stay as they are, since others draw on them too.
 func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 	draws := make([]draw, len(charges))
-	locks := s.place(draws, charges)
+	var locks lockSet
+	s.place(draws, charges, &locks)
 	s.lock(&locks)
 	for i := range draws {
 		draws[i].shard.drop(draws[i].own, s.classes)

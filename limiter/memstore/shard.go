@@ -63,17 +63,18 @@ func (s *shard) freeLog(place uint64) {
 func (s *shard) sweep(b block, now int64, classes *catalog) {
 	for i := 1; i < len(b); {
 		r := &b[i]
-		if r.class == 0 || !s.full(r, classes.class(r.class), now) {
+		if r.class == 0 {
 			i++
 			continue
 		}
-		s.release(r, classes.class(r.class))
+		class := classes.class(r.class)
+		if a := s.load(r, class); !a.Full(now) {
+			i++
+			continue
+		}
+		s.release(r, class)
 		b.remove(i) // which may put another record at i
 	}
-}
-
-func (s *shard) full(r *record, c *class, now int64) bool {
-	return s.load(r, c).Used(now) == account.Uint128{}
 }
 
 // release gives back what a record holds, before it is removed.
