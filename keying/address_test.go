@@ -134,6 +134,16 @@ func TestByAddress_ReadsTheHeaderThatWasNamed(t *testing.T) {
 	assert.Equal(t, "198.51.100.2", p.ID)
 }
 
+func TestByAddress_ZonesNeitherHideAProxyNorSplitACaller(t *testing.T) {
+	p, err := by("fe80::/10", "", 128).Principal(t.Context(), keying.Origin{
+		Remote: "[fe80::1%eth0]:80", Header: http.Header{
+			"X-Forwarded-For": {"2001:db8::9%chosen, fe80::2%eth1"},
+		}.Values,
+	})
+	assert.NoError(t, err)
+	assert.Equal(t, "2001:db8::9", p.ID)
+}
+
 func TestByAddress_GroupsIPv6AsSet(t *testing.T) {
 	for bits, id := range map[int]string{
 		48: "2001:db8:1::/48", 56: "2001:db8:1::/56", 64: "2001:db8:1:2::/64",

@@ -341,6 +341,35 @@ func (f failing) Take(context.Context, []limiter.Charge) (limiter.Decision, erro
 	return limiter.Decision{}, f.err
 }
 
+// denying is a store that asks for one wait.
+type denying struct {
+	limiter.Store
+	wait time.Duration
+}
+
+func (d denying) Check(limiter.Limit) error { return nil }
+func (d denying) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{Outcome: limiter.Deny, Budget: "orders", RetryAfter: d.wait}, nil
+}
+
+func TestMiddleware_RetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
+	for wait, want := range map[time.Duration]string{
+		0: "1", 1: "1", time.Second: "1", time.Second + 1: "2", 90 * time.Second: "90",
+		100 * 365 * 24 * time.Hour: "2147483647",
+	} {
+		l, err := limiter.New(denying{wait: wait}, []limiter.Budget{{
+			Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1),
+		}}, limiter.Config{})
+		require.NoError(t, err)
+		m, err := middleware.New(l, byAddress, keying.Pattern, middleware.Config{})
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		m.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("HEAD", "/", nil))
+		assert.Equal(t, []string{want}, w.Header().Values("Retry-After"), wait)
+		assert.Empty(t, w.Body.String(), "HEAD")
+	}
+}
+
 func TestMiddleware_AnswersByThePolicyWhenTheStoreFails(t *testing.T) {
 	secret := errors.New("dial tcp 10.1.2.3:6379: password hunter2")
 	tests := []struct {

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -116,17 +117,45 @@ func TestMiddleware_ReportsARequestOnce(t *testing.T) {
 }
 
 func TestMiddleware_TwoLimitersBothCharge(t *testing.T) {
-	outer, inner := newFixture(t, perHour(3)), newFixture(t, perHour(1))
-	h := outer.middleware(t, byAddress, keying.Pattern, middleware.Config{})(
-		inner.middleware(t, byAddress, keying.Pattern, middleware.Config{})(http.NotFoundHandler()))
-	var waits [][]string
-	for range 4 {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, get("/", "")())
-		waits = append(waits, w.Header().Values("Retry-After"))
+	for _, mounts := range []int{1, 2} {
+		outer, inner := newFixture(t, perHour(3)), newFixture(t, perHour(1))
+		h := http.NotFoundHandler()
+		for _, f := range []*fixture{inner, outer} {
+			m := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})
+			for range mounts {
+				h = m(h)
+			}
+		}
+		var waits [][]string
+		for range 4 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, get("/", "")())
+			waits = append(waits, w.Header().Values("Retry-After"))
+		}
+		// The inner one refuses, then the outer: each answer has one Retry-After.
+		assert.Equal(t, [][]string{nil, {"3600"}, {"3600"}, {"1200"}}, waits, mounts)
 	}
-	// The inner one refuses, then the outer: each answer has one Retry-After.
-	assert.Equal(t, [][]string{nil, {"3600"}, {"3600"}, {"1200"}}, waits)
+}
+
+func TestMiddleware_AUserAndItsAddressBothCount(t *testing.T) {
+	f := newFixture(t, perHour(4))
+	before := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})
+	after := f.middleware(t, byUser, keying.Pattern, middleware.Config{})
+	h := before(authenticate(after(http.NotFoundHandler())))
+	n := 0
+	assert.Equal(t, 4, allowed(t, h, func() *http.Request {
+		r := get("/", "alice")()
+		n++
+		r.RemoteAddr = fmt.Sprintf("203.0.113.%d:1", n) // the user moves
+		return r
+	}))
+	n = 0
+	assert.Equal(t, 3, allowed(t, h, func() *http.Request {
+		r := get("/", fmt.Sprintf("bob%d", n))() // the address of alice's first request
+		n++
+		r.RemoteAddr = "203.0.113.1:1"
+		return r
+	}))
 }
 
 // A request that is copied for its mark must look outside as if it was not.

@@ -271,6 +271,10 @@ func TestRouter_FollowsWhatChiServes(t *testing.T) {
 			r.Use(probe, chimiddleware.CleanPath)
 			orders(r)
 		}, "GET", "/x/..//orders/7", "GET /orders/{id}", 200},
+		{"url-format-outside", func(r chi.Router, probe wrap) {
+			r.Use(chimiddleware.URLFormat, probe)
+			orders(r)
+		}, "GET", "/both.json", "GET /both", 200},
 		{"bare-mount-has-a-wildcard", func(r chi.Router, probe wrap) {
 			r.Use(probe)
 			r.Route("/api", func(r chi.Router) { r.Get("/*", ok) })
@@ -304,6 +308,15 @@ func TestRouter_FollowsWhatChiServes(t *testing.T) {
 			r.Use(probe)
 			r.Mount("/std", http.HandlerFunc(ok))
 		}, "GET", "/std/", "/std/*", 200},
+		{"plain-handler-mounted-beside-a-route", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.Mount("/std", http.NotFoundHandler())
+			r.Get("/std", ok)
+		}, "GET", "/std", "GET /std", 200},
+		{"router-mounted-below-a-wildcard-route", func(r chi.Router, probe wrap) {
+			r.Route("/api", func(r chi.Router) { r.With(probe).Post("/x", ok) })
+			r.Get("/api/*", ok)
+		}, "POST", "/api/x", "POST /api/x", 200},
 		{"router-inside-a-plain-handler", func(r chi.Router, probe wrap) {
 			sub := chi.NewRouter()
 			orders(sub.With(probe))
@@ -312,6 +325,11 @@ func TestRouter_FollowsWhatChiServes(t *testing.T) {
 		{"one-method-beside-all", func(r chi.Router, probe wrap) {
 			r.Handle("/x", http.NotFoundHandler())
 			r.With(probe).Get("/x", ok)
+		}, "GET", "/x", "GET /x", 200},
+		{"one-function-beside-another-for-all", func(r chi.Router, probe wrap) {
+			r.Use(probe)
+			r.HandleFunc("/x", http.NotFound)
+			r.Get("/x", ok)
 		}, "GET", "/x", "GET /x", 200},
 		{"all-beside-one-method", func(r chi.Router, probe wrap) {
 			r.Use(probe)

@@ -76,7 +76,7 @@ func (e *entry) add(route chi.Route, patterns []string) {
 	for method, handler := range route.Handlers {
 		switch {
 		case method == "*":
-		case route.SubRoutes == nil && same(handler, all):
+		case same(handler, all):
 			e.routes[method] = full
 		default:
 			e.routes[method] = method + " " + full
