@@ -41,7 +41,7 @@ type Limiter struct {
 // names the field, its value and what would be right; nothing is left to be
 // found out by a request.
 func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
-	if s == nil || isNil(s) {
+	if isNil(s) {
 		return nil, &ConfigError{"Store", nil, "want a store, not nil"}
 	}
 	if cfg.Name == "" {
@@ -50,6 +50,9 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if !budgetName.MatchString(cfg.Name) {
 		return nil, &ConfigError{"Config.Name", cfg.Name,
 			"want a letter, then up to 63 letters, digits, dots, underscores or hyphens"}
+	}
+	if cfg.Observer != nil && isNil(cfg.Observer) {
+		return nil, &ConfigError{"Config.Observer", nil, "want an observer, or no value at all"}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -62,10 +65,10 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// isNil reports whether s is a nil pointer in an interface.
-func isNil(s Store) bool {
-	v := reflect.ValueOf(s)
-	return v.Kind() == reflect.Pointer && v.IsNil()
+// isNil reports whether hook is nil, or a nil pointer in an interface.
+func isNil(hook any) bool {
+	v := reflect.ValueOf(hook)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Must returns v and panics on an error; for start-up code and examples.

@@ -201,7 +201,7 @@ func (a *Account) Reset(now int64) int64 {
 		return a.Log.wait(now, a.Limit.Per, 0)
 	default:
 		ns, rest := a.untilFull(now)
-		if rest > 0 {
+		if rest > 0 && ns < math.MaxInt64 {
 			ns++
 		}
 		return int64(ns)

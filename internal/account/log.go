@@ -91,7 +91,7 @@ func (g *Log) settle(now, at int64, l *Limit, delta int64) (moved Uint128, credi
 	i := slices.IndexFunc(live, func(e Entry) bool { return e.At >= at })
 	if delta < 0 {
 		if i < 0 {
-			return Uint128{}, true
+			return Uint128{}, false
 		}
 		credit := min(uint64(-delta), live[i].Cost)
 		live[i].Cost -= credit

@@ -255,3 +255,24 @@ func (g *Generator) settle(step *Step) {
 		step.Corrections = append(step.Corrections, correction)
 	}
 }
+
+// Bytes is a rand.Source that reads bytes, for fuzzing. When they are used up it
+// counts, since some of package rand's loops wait for another number.
+type Bytes struct {
+	data []byte
+	used uint64
+}
+
+// NewBytes returns a source of data.
+func NewBytes(data []byte) *Bytes { return &Bytes{data: data} }
+
+// Uint64 returns a number whose top bytes are the next two.
+func (b *Bytes) Uint64() uint64 {
+	b.used++
+	if len(b.data) < 2 {
+		return b.used * 0x9e3779b97f4a7c15
+	}
+	n := uint64(b.data[0])<<56 | uint64(b.data[1])<<48
+	b.data = b.data[2:]
+	return n | b.used
+}

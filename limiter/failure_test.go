@@ -1,0 +1,150 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// failing is a store that answers with an error.
+type failing struct {
+	err   error
+	calls int
+}
+
+func (f *failing) Check(limiter.Limit) error { return nil }
+
+func (f *failing) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	f.calls++
+	return limiter.Decision{}, f.err
+}
+
+func (f *failing) Peek(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{}, f.err
+}
+
+func (f *failing) Settle(context.Context, []limiter.Charge) error { return f.err }
+
+func TestLimiter_AStoreThatFailsIsAnsweredByTheStrictestPolicy(t *testing.T) {
+	open := limiter.Budget{Name: "open", Limit: limiter.PerHour(5), OnError: limiter.Open}
+	closed := limiter.Budget{Name: "closed", Limit: limiter.PerHour(6), OnError: limiter.Closed}
+	closed2 := closed
+	closed2.Name = "also-closed"
+	shadow := limiter.Budget{Name: "trial", Limit: limiter.PerHour(7), OnError: limiter.Closed,
+		Shadow: true}
+	elsewhere := closed
+	elsewhere.Routes = []string{"GET /elsewhere"}
+	tests := []struct {
+		name    string
+		budgets []limiter.Budget
+		want    limiter.Decision
+	}{
+		{"open", []limiter.Budget{open}, limiter.Decision{Outcome: limiter.Allow}},
+		{"closed", []limiter.Budget{closed}, limiter.Decision{Outcome: limiter.Deny,
+			Budget: "closed", Limit: closed.Limit, RetryAfter: time.Second}},
+		{"closed-and-open", []limiter.Budget{open, closed, closed2}, limiter.Decision{
+			Outcome: limiter.Deny, Budget: "also-closed", Limit: closed.Limit, RetryAfter: time.Second}},
+		{"shadow-never-refuses", []limiter.Budget{open, shadow},
+			limiter.Decision{Outcome: limiter.Allow}},
+		{"only-what-applies", []limiter.Budget{open, elsewhere},
+			limiter.Decision{Outcome: limiter.Allow}},
+	}
+	causes := map[string]error{
+		"store-error": &limiter.StoreError{Reason: limiter.Timeout, Err: errors.New("no answer")},
+		"any-error":   errors.New("something else"),
+	}
+	for _, test := range tests {
+		for name, cause := range causes {
+			t.Run(test.name+"/"+name, func(t *testing.T) {
+				seen := new(recorder)
+				l := limiter.Must(limiter.New(&failing{err: cause}, test.budgets,
+					limiter.Config{Observer: seen}))
+				seen.take()
+				d, err := l.Take(background, alice, 1)
+				var failed *limiter.StoreError
+				require.ErrorAs(t, err, &failed)
+				require.ErrorIs(t, err, cause)
+				assert.Equal(t, test.want, d)
+				d, err = l.Peek(background, alice, 1)
+				require.ErrorAs(t, err, &failed)
+				assert.Equal(t, test.want, d)
+				assert.Empty(t, seen.take(), "no budget has decided")
+			})
+		}
+	}
+}
+
+func TestLimiter_AnErrorOfTheCallerFallsUnderNoPolicy(t *testing.T) {
+	s := new(failing)
+	l := limiter.Must(limiter.New(s, []limiter.Budget{{Name: "b", Scope: limiter.ByPrincipal,
+		Limit: limiter.PerHour(1), OnError: limiter.Open}}, limiter.Config{}))
+	var cost *limiter.CostError
+	d, err := l.Take(background, alice, -1)
+	require.ErrorAs(t, err, &cost)
+	assert.Zero(t, d)
+	d, err = l.Take(background, limiter.Caller{}, 1)
+	require.ErrorIs(t, err, limiter.ErrNobody)
+	assert.Zero(t, d)
+	assert.Zero(t, s.calls, "the store was not asked")
+
+	for _, caller := range []error{&limiter.CostError{Cost: 7}, &limiter.ConfigError{Field: "f"}} {
+		s.err = caller
+		d, err = l.Take(background, alice, 1)
+		require.Equal(t, caller, err)
+		assert.Zero(t, d)
+	}
+}
+
+func TestLimiter_ACallerThatLeavesMeanwhileFallsUnderNoPolicy(t *testing.T) {
+	ctx, cancel := context.WithCancel(background)
+	leaving := func(context.Context, limiter.Caller) limiter.Limit {
+		cancel()
+		return limiter.PerHour(1)
+	}
+	l := limiter.Must(limiter.New(&failing{err: context.Canceled}, []limiter.Budget{{Name: "b",
+		Limit: limiter.PerHour(1), OnError: limiter.Open, LimitFor: leaving}}, limiter.Config{}))
+	d, err := l.Take(ctx, alice, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	var failed *limiter.StoreError
+	assert.False(t, errors.As(err, &failed))
+	assert.Zero(t, d)
+}
+
+func TestReserve_WithAnOpenPolicyHasNothingToSettle(t *testing.T) {
+	s := &failing{err: errors.New("down")}
+	l := limiter.Must(limiter.New(s, []limiter.Budget{{Name: "b", Limit: limiter.PerHour(1),
+		OnError: limiter.Open}}, limiter.Config{}))
+	r, err := l.Reserve(background, alice, 1)
+	var failed *limiter.StoreError
+	require.ErrorAs(t, err, &failed)
+	require.NotNil(t, r)
+	assert.True(t, r.Decision.Allowed())
+	require.NoError(t, r.Settle(background, 5), "nothing was taken, so nothing is corrected")
+}
+
+func TestStoreError_NamesReasonAndCause(t *testing.T) {
+	cause := errors.New("connection refused")
+	err := &limiter.StoreError{Reason: limiter.Unavailable, Err: cause}
+	require.ErrorIs(t, err, cause)
+	assert.EqualError(t, err, "limiter: store unavailable: connection refused")
+}
+
+func TestFailurePolicy_String(t *testing.T) {
+	assert.Equal(t, "unset", limiter.FailurePolicy(0).String())
+	assert.Equal(t, "local", limiter.Local.String())
+	assert.Equal(t, "open", limiter.Open.String())
+	assert.Equal(t, "closed", limiter.Closed.String())
+}
+
+func TestOutcome_String(t *testing.T) {
+	assert.Equal(t, []string{"none", "allow", "deny", "never", "none"}, []string{
+		limiter.Outcome(0).String(), limiter.Allow.String(), limiter.Deny.String(),
+		limiter.Never.String(), limiter.Outcome(9).String()})
+	assert.False(t, limiter.Decision{}.Allowed(), "the zero decision allows nothing")
+}
