@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// run makes n decisions, for the keys visited from the given place on, and
+// returns how many were allowed. It is safe for concurrent use.
+type run func(from, n int) (allowed int)
+
+// kind says what a subject is in a comparison.
+type kind int
+
+const (
+	peer kind = iota
+	own
+	ground // the floor
+)
+
+// subject is something to measure: setup fills it with the load's accounts.
+type subject struct {
+	name  string
+	kind  kind
+	setup func(*load) run
+}
+
+// series is what was measured of one subject, round by round.
+type series struct {
+	subject
+	ns     []float64 // for one decision; on more cores, the time over all decisions
+	allocs []float64 // for one decision
+}
+
+// compare measures the subjects in rounds, each round in random order.
+func compare(o options, l load, subjects []subject) []series {
+	l.hint = l.keys
+	l.shuffle()
+	trials := make([]trial, len(subjects))
+	all := make([]series, len(subjects))
+	for i, s := range subjects {
+		trials[i] = trial{name: s.name, load: &l, run: s.setup(&l)}
+		trials[i].calibrate(o.time)
+		all[i].subject = s
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for range o.rounds {
+		runtime.GC()
+		for _, i := range rand.Perm(len(trials)) {
+			ns, allocs := trials[i].measure(o.time)
+			all[i].ns = append(all[i].ns, ns)
+			all[i].allocs = append(all[i].allocs, allocs)
+		}
+	}
+	return all
+}
+
+// trial is a subject that is set up.
+type trial struct {
+	name  string
+	load  *load
+	run   run
+	batch int // decisions between two looks at the clock
+	at    int // where in the visits the next measurement begins
+}
+
+// calibrate warms up and finds a batch that takes at least a twentieth of the
+// time, and is so large that what a batch allocates does not count.
+func (t *trial) calibrate(d time.Duration) {
+	for t.batch = 4096; ; t.batch *= 2 {
+		start := time.Now()
+		t.run(t.at, t.batch)
+		t.at += t.batch
+		if time.Since(start) >= d/20 {
+			return
+		}
+	}
+}
+
+// measure decides on all cores for the time d.
+func (t *trial) measure(d time.Duration) (ns, allocs float64) {
+	cores := t.load.cores
+	speeds, counts := make([]float64, cores), make([]int, cores)
+	before := mallocs()
+	begin := make(chan struct{})
+	var wg sync.WaitGroup
+	for c := range cores {
+		wg.Go(func() {
+			<-begin
+			from := t.at + c*t.load.keys/cores
+			speeds[c], counts[c] = t.worker(from, d)
+		})
+	}
+	close(begin)
+	wg.Wait()
+	made := mallocs() - before
+	speed, count := 0.0, 0
+	for c := range cores {
+		speed += speeds[c]
+		count += counts[c]
+	}
+	t.at += counts[0]
+	return 1 / speed, float64(made) / float64(count)
+}
+
+// worker decides in batches for the time d. It returns the decisions in a
+// nanosecond and in all.
+func (t *trial) worker(from int, d time.Duration) (speed float64, count int) {
+	start := time.Now()
+	elapsed := time.Duration(0)
+	allowed := 0
+	for ; elapsed < d; elapsed = time.Since(start) {
+		allowed += t.run(from+count, t.batch)
+		count += t.batch
+	}
+	want := count
+	if t.load.deny {
+		want = 0
+	}
+	if allowed != want {
+		panic(fmt.Sprintf("%s: %d of %d decisions allowed, want %d", t.name, allowed, count, want))
+	}
+	return float64(count) / float64(elapsed), count
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
