@@ -16,7 +16,9 @@ type Route func(r *http.Request) (pattern string, ok bool)
 
 // Pattern is the route that http.ServeMux noted in the request, such as
 // "GET /orders/{id}": for a limiter around single handlers of a mux. Around the
-// mux itself no request has a pattern yet; use [Mux] there.
+// mux itself no request has a pattern yet; use [Mux] there. Where muxes are
+// nested it is the innermost one's, so that equal patterns of two of them are one
+// route. It does not allocate, but for a pattern registered for HEAD.
 func Pattern(r *http.Request) (pattern string, ok bool) {
 	return forGet(r.Pattern), r.Pattern != ""
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,114 +21,6 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 	"github.com/ration-go/ration/middleware"
 )
-
-const challenge = `Bearer realm="api"`
-
-var (
-	byUser    = keying.Authenticated(keying.Refuse(challenge))
-	byAddress = keying.ByAddress(keying.Addresses{})
-	perRoute  = limiter.ByPrincipal | limiter.ByRoute
-)
-
-// fixture is a limiter over one budget, at an instant that only move moves.
-type fixture struct {
-	limiter *limiter.Limiter
-	seen    *seen
-	elapsed atomic.Int64
-}
-
-func newFixture(t *testing.T, budgets ...limiter.Budget) *fixture {
-	t.Helper()
-	f := &fixture{seen: &seen{}}
-	store, err := memstore.New(memstore.Config{Now: func() time.Time {
-		return time.Unix(1_700_000_000, f.elapsed.Load())
-	}})
-	require.NoError(t, err)
-	f.limiter, err = limiter.New(store, budgets, limiter.Config{Observer: f.seen})
-	require.NoError(t, err)
-	return f
-}
-
-func (f *fixture) move(d time.Duration) { f.elapsed.Add(int64(d)) }
-
-func (f *fixture) middleware(
-	t *testing.T, who keying.Who, route keying.Route, cfg middleware.Config,
-) func(http.Handler) http.Handler {
-	t.Helper()
-	m, err := middleware.New(f.limiter, who, route, cfg)
-	require.NoError(t, err)
-	return m.Handler
-}
-
-// seen is an observer that remembers requests as "transport route answer".
-type seen struct {
-	mu      sync.Mutex
-	answers []string
-}
-
-func (*seen) Configured(string, []string)   {}
-func (*seen) Decided(limiter.DecisionEvent) {}
-func (s *seen) Answered(e limiter.RequestEvent) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers = append(s.answers, e.Transport+" "+e.Route+" "+e.Answer.String())
-}
-
-// take returns what was seen since the last take.
-func (s *seen) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	answers := s.answers
-	s.answers = nil
-	return answers
-}
-
-// authenticate believes the header X-Test-User, as only a test may.
-func authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user := r.Header.Get("X-Test-User"); user != "" {
-			r = r.WithContext(keying.WithPrincipal(r.Context(),
-				limiter.Principal{Kind: "user", ID: user}))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// exchange sends one request over a real socket.
-func exchange(
-	t *testing.T, server *httptest.Server, method, path, user string,
-) (*http.Response, string) {
-	t.Helper()
-	r, err := http.NewRequest(method, server.URL+path, nil)
-	require.NoError(t, err)
-	if user != "" {
-		r.Header.Set("X-Test-User", user)
-	}
-	resp, err := server.Client().Do(r)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp, string(body)
-}
-
-func serve(t *testing.T, h http.Handler) *httptest.Server {
-	t.Helper()
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	return server
-}
-
-// golden is the whole answer apart from Date and Content-Length.
-func golden(resp *http.Response, body string) string {
-	h := resp.Header.Clone()
-	h.Del("Date")
-	h.Del("Content-Length")
-	var b strings.Builder
-	b.WriteString(resp.Status + "\n")
-	_ = h.Write(&b)
-	return strings.ReplaceAll(b.String(), "\r\n", "\n") + "\n" + body
-}
 
 const denied = `429 Too Many Requests
 Cache-Control: no-store
