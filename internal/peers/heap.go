@@ -12,7 +12,7 @@ import (
 func measureHeap(o options) section {
 	subjects := slices.Concat(peers, []subject{{"ration", own, ours}})
 	sizes := map[string][]float64{}
-	for range min(o.rounds, 3) { // it hardly varies
+	for range o.rounds {
 		for _, i := range rand.Perm(len(subjects)) {
 			x := subjects[i]
 			sizes[x.name] = append(sizes[x.name], accountSize(x, o.keys))
