@@ -22,10 +22,12 @@ type region struct {
 type pool struct {
 	name   string
 	region *region
-	live   atomic.Int64
+	live   atomic.Int64 // places taken, overflow accounts included
+	spills atomic.Int64 // overflow accounts
 }
 
-// overflowAccounts is one for each shard; they are inside a budget's share.
+// overflowAccounts is one for each shard. Room for those that are not there yet
+// is set aside in a budget's share.
 const overflowAccounts = shardCount
 
 // unplanned is how many budgets a store reckons with before it knows them.
@@ -45,13 +47,13 @@ func (p *pool) add(n int64) {
 	p.region.live.Add(n)
 }
 
-// share returns how many accounts the budget's own keys may hold.
+// share returns how many places the budget may take for keys of its own.
 func (p *pool) share() int64 {
 	budgets := p.region.pools.Load()
 	if !p.region.planned.Load() {
 		budgets = max(budgets, unplanned)
 	}
-	return max(p.region.cap/budgets-overflowAccounts, 1)
+	return max(p.region.cap/budgets-overflowAccounts+p.spills.Load(), 1)
 }
 
 // class is a limit of a budget, for one sort of callers. Records name it by its
@@ -61,8 +63,20 @@ type class struct {
 	limit limiter.Limit // with Burst spelled out
 	rule  account.Limit
 	size  int64        // places that one account takes
+	spill bool         // of overflow accounts
 	refs  atomic.Int64 // records and requests that hold the number
 }
+
+// take counts places without asking whether there are any, and release gives
+// them back.
+func (c *class) take(n int64) {
+	c.pool.add(n)
+	if c.spill {
+		c.pool.spills.Add(n)
+	}
+}
+
+func (c *class) release(n int64) { c.take(-n) }
 
 // is reports whether the class has the limit.
 func (c *class) is(l *limiter.Limit) bool {
@@ -78,6 +92,7 @@ type poolID struct {
 type classID struct {
 	poolID
 	limit limiter.Limit
+	spill bool
 }
 
 // catalog numbers the classes. Numbers that nothing holds are used again once
@@ -140,10 +155,12 @@ func (c *catalog) pool(id poolID) *pool {
 }
 
 // pin returns the class of a charge and its number, which stays valid until
-// unpin.
-func (c *catalog) pin(charge *limiter.Charge) (*class, uint32) {
+// unpin; spill is for overflow accounts.
+func (c *catalog) pin(charge *limiter.Charge, spill bool) (*class, uint32) {
 	id := classID{
-		poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress}, charge.Limit,
+		poolID: poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress},
+		limit:  charge.Limit,
+		spill:  spill,
 	}
 	id.limit.Burst = charge.Limit.Capacity()
 	c.mu.RLock()
@@ -170,7 +187,7 @@ func (c *catalog) intern(id classID) uint32 {
 		return number
 	}
 	l := id.limit
-	added := &class{pool: c.pool(id.poolID), limit: l, size: 1}
+	added := &class{pool: c.pool(id.poolID), limit: l, size: 1, spill: id.spill}
 	added.rule = account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Burst)
 	added.refs.Store(1)
 	if l.Algorithm == limiter.RollingLog {

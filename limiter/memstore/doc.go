@@ -24,7 +24,7 @@
 // account and half a one for each of its Tokens.
 //
 // A new key that finds its share used up first looks for a full account to drop
-// in its own block and in one more. Where there is none it draws on one of 256
+// in its own block and in eight more. Where there is none it draws on one of 256
 // overflow accounts of its budget, one a shard, which it shares with others in
 // the same need. So invented keys neither reset a spent account nor grow memory;
 // they can make new, idle callers of that budget and kind share 256 accounts

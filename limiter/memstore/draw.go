@@ -154,9 +154,10 @@ func (s *Store) locate(draws []draw, now int64) (allowed bool, err error) {
 				continue
 			}
 		}
-		if err := d.pin(s); err != nil {
+		if err := d.charge.Limit.Validate(); err != nil {
 			return false, err
 		}
+		d.pin(s, false)
 		if d.record == nil && d.cost > 0 {
 			d.admitted = d.class.pool.admit(d.class.size)
 			crowded = crowded || !d.admitted
@@ -176,14 +177,13 @@ func (s *Store) locate(draws []draw, now int64) (allowed bool, err error) {
 	return allowed, nil
 }
 
-// pin looks up the class of the charge's limit, if that is valid.
-func (d *draw) pin(s *Store) error {
-	if err := d.charge.Limit.Validate(); err != nil {
-		return err
+// pin holds the class of the charge's limit until the end of the request.
+func (d *draw) pin(s *Store, spill bool) {
+	if d.pinned {
+		d.class.unpin()
 	}
-	d.class, d.number = s.classes.pin(d.charge)
+	d.class, d.number = s.classes.pin(d.charge, spill)
 	d.pinned = true
-	return nil
 }
 
 // crowd finds places for the new accounts that were not admitted.
@@ -193,8 +193,7 @@ func (s *Store) crowd(draws []draw, now int64) {
 		if !leads(draws, i) || d.record != nil || d.admitted || d.cost == 0 {
 			continue
 		}
-		d.shard.search(d.own, now, s.classes)
-		d.admitted = d.class.pool.admit(d.class.size)
+		d.admitted = s.search(d, now)
 	}
 	for i := range draws { // the search moved records
 		if leads(draws, i) {
@@ -203,13 +202,34 @@ func (s *Store) crowd(draws []draw, now int64) {
 	}
 }
 
+// searched is how many blocks, besides its own, a new account looks through for
+// full accounts to drop.
+const searched = 8
+
+// search looks for a place, and reports whether it has taken one. Where a shard
+// is busy it looks on, since waiting for a second lock could be for ever.
+func (s *Store) search(d *draw, now int64) bool {
+	if len(d.shard.directory) > 0 {
+		d.shard.sweep(d.shard.directory[d.shard.at(d.own)], now, s.classes)
+	}
+	for range searched {
+		if d.class.pool.admit(d.class.size) {
+			return true
+		}
+		other := &s.shards[s.hand.Add(1)%shardCount]
+		if other.mu.TryLock() {
+			other.sweep(other.step(), now, s.classes)
+			other.mu.Unlock()
+		}
+	}
+	return d.class.pool.admit(d.class.size)
+}
+
 func (s *Store) relocate(draws []draw, i int) {
 	d := &draws[i]
 	if d.record != nil {
 		if d.record = d.shard.find(d.own); d.record == nil { // was full, and was dropped
-			if !d.pinned {
-				_ = d.pin(s) // the limit is that of a record: it is valid
-			}
+			d.pin(s, false)
 			d.admitted = d.class.pool.admit(d.class.size)
 		}
 	}
@@ -217,6 +237,7 @@ func (s *Store) relocate(draws []draw, i int) {
 		return
 	}
 	d.overflow = true
+	d.pin(s, true)
 	name := s.hash.overflow(d.class.pool)
 	for j := range i {
 		if o := &draws[j]; leads(draws, j) && o.overflow && o.shard == d.shard && o.own == name {
@@ -264,7 +285,7 @@ func (s *Store) apply(draws []draw, now int64, allowed, take bool) {
 		if d.record == nil {
 			added = added || debit && take
 		} else if take && (debit || d.outcome == account.Deny && d.record.class != d.number) {
-			d.save(s)
+			d.save(s, now)
 		}
 	}
 	if !added {
@@ -274,7 +295,7 @@ func (s *Store) apply(draws []draw, now int64, allowed, take bool) {
 		d := &draws[i]
 		if leads(draws, i) && d.record == nil && d.outcome == account.Allow && d.cost > 0 {
 			if !d.admitted { // an overflow account, for which room is set aside
-				d.class.pool.add(d.class.size)
+				d.class.take(d.class.size)
 			}
 			d.admitted = false
 			s.insert(d, d.own, d.account, now)
@@ -282,17 +303,20 @@ func (s *Store) apply(draws []draw, now int64, allowed, take bool) {
 	}
 }
 
-// save writes the account to its record, and moves it to the charge's class.
-func (d *draw) save(s *Store) {
+// save writes the account to its record, and moves it to the charge's class,
+// under which it may be full earlier.
+func (d *draw) save(s *Store, now int64) {
 	if d.record.class == d.number {
 		d.shard.save(d.record, d.number, d.account, d.class.isLog())
 		return
 	}
 	stored := s.classes.class(d.record.class)
 	d.shard.save(d.record, d.number, d.account, stored.isLog())
+	d.shard.expect(d.own, now, &d.account)
 	d.class.refs.Add(1)
+	d.class.take(d.class.size)
+	stored.release(stored.size)
 	stored.unpin()
-	d.class.pool.add(d.class.size - stored.size)
 }
 
 // insert adds a record for the account, whose place is taken already.
@@ -300,7 +324,7 @@ func (s *Store) insert(d *draw, name fingerprint, a account.Account, now int64) 
 	r := record{high: name.high, low: name.low}
 	d.shard.save(&r, d.number, a, false)
 	d.class.refs.Add(1)
-	d.shard.add(r, func(b block) { d.shard.sweep(b, now, s.classes) })
+	d.shard.add(r, fullAt(now, &a), func(b block) { d.shard.sweep(b, now, s.classes) })
 }
 
 // release gives up what a request held: pins, and places that it did not use.

@@ -37,6 +37,7 @@ type Store struct {
 	shards  [shardCount]shard
 	several shard // stands for more than one in a lockSet
 
+	hand          atomic.Uint32 // the shard in which the search for room goes on
 	overflowTakes atomic.Int64
 }
 
@@ -179,26 +180,31 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 // correct settles one charge, whose shard is locked.
 func (s *Store) correct(d *draw, now int64) {
 	at, _, place, _ := d.charge.Receipt.Taken()
-	d.class, d.number = s.classes.pin(d.charge)
+	d.pin(s, place == placeInOverflow)
 	defer d.class.unpin()
 	name := d.own
-	if place == placeInOverflow {
+	if d.class.spill {
 		name = s.hash.overflow(d.class.pool)
 	}
 	d.charge.Receipt = limiter.Receipt{}
 	if r := d.shard.find(name); r != nil {
 		stored := s.classes.class(r.class)
 		a := d.shard.load(r, stored)
-		a.Settle(now, at, d.charge.Cost)
-		d.shard.save(r, r.class, a, stored.isLog())
-		return
+		if !a.Full(now) {
+			a.Settle(now, at, d.charge.Cost)
+			d.shard.save(r, r.class, a, stored.isLog())
+			d.shard.expect(name, now, &a)
+			return
+		}
+		// Full again is the same as none, whatever limit the record has.
+		d.shard.drop(name, s.classes)
 	}
 	a, _ := account.Account{}.Under(&d.class.rule, now)
 	a.Settle(now, at, d.charge.Cost)
 	if a.Full(now) {
 		return
 	}
-	d.class.pool.add(d.class.size)
+	d.class.take(d.class.size)
 	s.insert(d, name, a, now)
 }
 

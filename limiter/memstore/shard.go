@@ -1,9 +1,11 @@
 package memstore
 
 import (
+	"math"
 	"sync"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/instant"
 )
 
 const shardCount = 256
@@ -59,8 +61,13 @@ func (s *shard) freeLog(place uint64) {
 	s.spare = append(s.spare, place)
 }
 
-// sweep drops the accounts of a block that are full again at now.
+// sweep drops the accounts of a block that are full again at now. It costs
+// nothing where none can be.
 func (s *shard) sweep(b block, now int64, classes *catalog) {
+	if len(b) == 0 || now < b[0].state.At {
+		return
+	}
+	b[0].state.At = math.MaxInt64
 	for i := 1; i < len(b); {
 		r := &b[i]
 		if r.class == 0 {
@@ -69,6 +76,7 @@ func (s *shard) sweep(b block, now int64, classes *catalog) {
 		}
 		class := classes.class(r.class)
 		if a := s.load(r, class); !a.Full(now) {
+			b.expect(fullAt(now, &a))
 			i++
 			continue
 		}
@@ -77,23 +85,21 @@ func (s *shard) sweep(b block, now int64, classes *catalog) {
 	}
 }
 
+// fullAt returns the instant at which an account, as it is at now, is full.
+func fullAt(now int64, a *account.Account) int64 { return instant.Add(now, a.Reset(now)) }
+
+// expect notes when the account of f, as it is at now, is full.
+func (s *shard) expect(f fingerprint, now int64, a *account.Account) {
+	s.directory[s.at(f)].expect(fullAt(now, a))
+}
+
 // release gives back what a record holds, before it is removed.
 func (s *shard) release(r *record, c *class) {
 	if c.rule.Algorithm == account.RollingLog {
 		s.freeLog(r.state.Rest)
 	}
-	c.pool.add(-c.size)
+	c.release(c.size)
 	c.unpin()
-}
-
-// search drops full accounts to make room for a new one of f: in its block, and
-// in one more each time.
-func (s *shard) search(f fingerprint, now int64, classes *catalog) {
-	if len(s.directory) == 0 {
-		return
-	}
-	s.sweep(s.directory[s.at(f)], now, classes)
-	s.sweep(s.step(), now, classes)
 }
 
 // drop removes the account of f, if it is kept.

@@ -1,6 +1,8 @@
 package memstore
 
 import (
+	"math"
+
 	"github.com/ration-go/ration/internal/account"
 )
 
@@ -16,7 +18,8 @@ func (r *record) fingerprint() fingerprint { return fingerprint{r.high, r.low} }
 
 // block is a small hash table with linear probing. Its first record is a header
 // without a class: high counts the records, low is the depth, the number of hash
-// bits that all its records share.
+// bits that all its records share, and state.At is an instant before which none
+// of its accounts is full.
 type block []record
 
 const (
@@ -27,11 +30,15 @@ const (
 func newBlock(size int, depth uint32) block {
 	b := make(block, size)
 	b[0].low = depth
+	b[0].state.At = math.MaxInt64
 	return b
 }
 
 func (b block) count() int    { return int(b[0].high) }
 func (b block) depth() uint32 { return b[0].low }
+
+// expect notes that an account is full at the instant at.
+func (b block) expect(at int64) { b[0].state.At = min(b[0].state.At, at) }
 
 // roomy reports whether one more record keeps the block at most 7/8 full.
 func (b block) roomy() bool { return 8*(b.count()+1) <= 7*(len(b)-1) }
@@ -116,9 +123,9 @@ func (t *table) find(f fingerprint) *record {
 	return nil
 }
 
-// add puts a record, which is not there yet, into the table, in whose block drop
-// removes what is full again.
-func (t *table) add(r record, drop func(block)) {
+// add puts a record, which is not there yet and is full at the instant full, into
+// the table, in whose block drop removes what is full again.
+func (t *table) add(r record, full int64, drop func(block)) {
 	if len(t.directory) == 0 {
 		t.directory = []block{newBlock(smallestBlock, 0)}
 	}
@@ -127,6 +134,7 @@ func (t *table) add(r record, drop func(block)) {
 		b := t.directory[i]
 		if b.roomy() {
 			b.add(r)
+			b.expect(full)
 			return
 		}
 		if drop(b); 8*b.count() > 6*(len(b)-1) {
@@ -174,6 +182,7 @@ func sized(n int, depth uint32) block {
 // put places a fresh block at i, with those records of old that belong there.
 func (t *table) put(i int, fresh, old block) {
 	step := 1 << fresh.depth()
+	fresh.expect(old[0].state.At)
 	for j := range old[1:] {
 		if r := old[1+j]; r.class != 0 && int(r.high)&(step-1) == i&(step-1) {
 			fresh.add(r)

@@ -22,7 +22,7 @@ func TestTable_HoldsWhatAMapHolds(t *testing.T) {
 		case n < 5 || len(names) == 0:
 			f := fingerprint{random.Uint64(), random.Uint32()}
 			state := account.State{At: random.Int64(), Rest: random.Uint64()}
-			s.add(record{high: f.high, low: f.low, class: 1, state: state}, keep)
+			s.add(record{high: f.high, low: f.low, class: 1, state: state}, 0, keep)
 			want[f] = state
 			names = append(names, f)
 		case n < 9:
