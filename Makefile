@@ -4,7 +4,7 @@ COUNT      ?= 1
 
 .PHONY: help
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: lint tidy test fuzz ## everything that CI runs
@@ -18,6 +18,7 @@ lint: ## gofmt, go vet and staticcheck
 	@files="$$(gofmt -l .)" && [ -z "$$files" ] || { echo "run make fmt: $$files"; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd internal/peers && go vet ./... && go mod tidy -diff
 
 .PHONY: tidy
 tidy: ## go.mod is tidy, and the modules are those of go.sum
@@ -35,6 +36,10 @@ fuzz: ## each fuzz target for FUZZTIME (10s)
 .PHONY: bench
 bench: ## all benchmarks, COUNT times (1)
 	go test -run '^$$' -bench . -benchmem -count $(COUNT) ./...
+
+.PHONY: bench-peers
+bench-peers: ## measure other rate limiters beside this one
+	cd internal/peers && go run .
 
 .PHONY: cover
 cover: ## how much of the code the tests run

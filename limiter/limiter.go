@@ -37,7 +37,9 @@ type Limiter struct {
 	invalidLimits atomic.Int64
 }
 
-// New returns a limiter over the budgets. The error is a *[ConfigError] that
+// New returns a limiter over the budgets. Limiters may share a store: budgets of
+// one name and scope then share their accounts, so names that differ keep them
+// apart. The error is a *[ConfigError] that
 // names the field, its value and what would be right; nothing is left to be
 // found out by a request.
 func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
