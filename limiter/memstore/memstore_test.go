@@ -1,9 +1,15 @@
 package memstore_test
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/limiter"
@@ -18,10 +24,133 @@ func newStore(t testing.TB, cfg memstore.Config) *memstore.Store {
 	return s
 }
 
-func TestStore_KeepsThePromise(t *testing.T) {
-	storetest.Run(t, storetest.Harness{
+// harness is that of stores for at most so many accounts.
+func harness(maxAccounts int) storetest.Harness {
+	return storetest.Harness{
 		New: func(t testing.TB, now func() time.Time) limiter.Store {
-			return newStore(t, memstore.Config{Now: now})
+			return newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: now})
 		},
-	})
+		Accounts: func(s limiter.Store) int { return int(s.(*memstore.Store).Stats().Accounts) },
+	}
 }
+
+func TestStore_KeepsThePromise(t *testing.T) { storetest.Run(t, harness(0)) }
+
+// TestStore_KeepsThePromiseOnOverflowAccounts leaves out the rules that need an
+// account for each of many keys, and those that look at a balance by a cost of
+// 0, which draws on no overflow account.
+func TestStore_KeepsThePromiseOnOverflowAccounts(t *testing.T) {
+	rules := []string{
+		"exact token buckets", "huge values", "starts full", "fills to capacity",
+		"the latest of all requests", "outcomes", "refused means untouched", "who decides",
+		"negative costs", "peek foretells", "peek writes no receipt", "peek keeps the limit",
+		"debit down to debt", "settle once", "equal limits", "a refused request carries over",
+		"windows of the epoch", "windows before the epoch", "hooks hold no lock",
+		"charges are the caller's", "a caller that is gone", "errors first",
+	}
+	for _, rule := range storetest.Rules() {
+		if !slices.Contains(rules, rule.Name) {
+			continue
+		}
+		t.Run(rule.Number+"/"+rule.Name, func(t *testing.T) {
+			assert.NoError(t, rule.Run(t, harness(1)))
+		})
+	}
+}
+
+func TestNew_RefusesANegativeCap(t *testing.T) {
+	s, err := memstore.New(memstore.Config{MaxAccounts: -1})
+	assert.Nil(t, s)
+	var config *limiter.ConfigError
+	require.ErrorAs(t, err, &config)
+	assert.Equal(t, "Config.MaxAccounts", config.Field)
+	assert.Equal(t, -1, config.Value)
+}
+
+// limits are those that the hammer changes between.
+var limits = []limiter.Limit{
+	{Tokens: 100, Per: time.Second},
+	{Tokens: 7, Per: 3 * time.Second, Burst: 11},
+	{Tokens: 20, Per: 10 * time.Second, Algorithm: limiter.FixedWindow},
+	{Tokens: 20, Per: 10 * time.Second, Algorithm: limiter.RollingLog},
+}
+
+// TestStore_Hammer is for the race detector, and for what a store must not be
+// brought to by any mix of calls: a panic, an error, an impossible answer.
+func TestStore_Hammer(t *testing.T) {
+	for _, maxAccounts := range []int{0, 1, 200} {
+		t.Run(fmt.Sprintf("max=%d", maxAccounts), func(t *testing.T) {
+			t.Parallel()
+			now := &clock{}
+			store := newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: now.now})
+			var group sync.WaitGroup
+			for worker := range uint64(64) {
+				group.Go(func() {
+					r := rand.New(rand.NewPCG(worker, uint64(maxAccounts)))
+					for range 300 {
+						hammer(t, store, r)
+						now.advance(time.Duration(r.IntN(100)-10) * time.Millisecond)
+					}
+				})
+			}
+			group.Wait()
+			now.advance(time.Hour)
+			assert.Zero(t, store.Stats().Accounts, "accounts that are full again are dropped")
+		})
+	}
+}
+
+// hammer makes one call of any kind on some of 1000 keys.
+func hammer(t *testing.T, store *memstore.Store, r *rand.Rand) {
+	ctx := context.Background()
+	charges := make([]limiter.Charge, 1+r.IntN(3))
+	for i := range charges {
+		charges[i] = limiter.Charge{
+			Key: limiter.Key{
+				Budget:    fmt.Sprint("budget-", i),
+				Principal: limiter.Principal{Kind: "user", ID: fmt.Sprint(r.IntN(333))},
+			},
+			Limit: limits[r.IntN(len(limits))], Cost: int64(r.IntN(5)), Shadow: r.IntN(8) == 0,
+		}
+	}
+	switch r.IntN(8) {
+	case 0:
+		assert.NoError(t, store.Reset(ctx, charges))
+	case 1:
+		assert.GreaterOrEqual(t, store.Stats().Accounts, int64(0))
+	case 2:
+		d, err := store.Peek(ctx, charges)
+		assert.NoError(t, err)
+		possible(t, d)
+	default:
+		d, err := store.Take(ctx, charges)
+		assert.NoError(t, err)
+		possible(t, d)
+		if d.Allowed() && r.IntN(2) == 0 {
+			settle(t, store, charges, r)
+		}
+	}
+}
+
+func settle(t *testing.T, store *memstore.Store, charges []limiter.Charge, r *rand.Rand) {
+	for i := range charges {
+		_, taken, _, ok := charges[i].Receipt.Taken()
+		if !ok { // a shadow budget that could not pay
+			return
+		}
+		charges[i].Cost = int64(r.IntN(int(taken)+4)) - taken
+	}
+	assert.NoError(t, store.Settle(context.Background(), charges))
+}
+
+// possible fails unless the parts of a decision agree.
+func possible(t *testing.T, d limiter.Decision) {
+	assert.Equal(t, d.Outcome == limiter.Deny, d.RetryAfter > 0, "%+v", d)
+	assert.GreaterOrEqual(t, d.Remaining, int64(0))
+	assert.GreaterOrEqual(t, d.ResetAfter, time.Duration(0))
+	if d.Budget != "" {
+		assert.LessOrEqual(t, d.Remaining, d.Limit.Capacity(), "%+v", d)
+	}
+}
+
+func BenchmarkWorkload(b *testing.B) { storetest.Bench(b, harness(0)) }

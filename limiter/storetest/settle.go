@@ -14,7 +14,7 @@ var settleRules = []Rule{
 	{"R9", "credit up to capacity", "A credit never lifts an account above its capacity.",
 		creditUpToCapacity},
 	{"R9", "debit down to debt", "A debit may go below zero, down to minus the capacity; later " +
-		"requests wait for it.", debitDownToDebt},
+		"requests wait for it. What cost 0 can be debited, too.", debitDownToDebt},
 	{"R9", "settle once", "Settle consumes the receipt: without one, or a second time, it is " +
 		"ErrReceipt and changes nothing.", settleOnce},
 	{"R9", "no more than was taken", "A credit above what the charge took is a *CostError and " +
@@ -65,6 +65,10 @@ func debitDownToDebt(p *probe) {
 			equal("ResetAfter from -5", d.ResetAfter, 20*time.Second)
 		}
 		boundary(q, on("alice", l, 1))
+
+		nothing := q.allowed(on("carol", l, 0))[0]
+		q.correct(&nothing, 3)
+		q.left(2, on("carol", l, 0))
 	}
 	charge := p.allowed(on("bob", plain, 2))[0]
 	p.correct(&charge, 4)

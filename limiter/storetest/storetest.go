@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,13 +64,20 @@ type Harness struct {
 	patience time.Duration
 }
 
-// Rule is one rule of the promise and the check that holds a store to it.
+// Rule is one rule of the promise and the check that holds a store to it. The
+// zero Rule is not usable, see [Rules]; rules may run at the same time.
 type Rule struct {
 	Number string // such as "R5": the number in the comment of limiter.Store
 	Name   string // what is checked, unique in Rules
 	Text   string // the rule in words, printed where it is broken
 
 	check func(p *probe)
+}
+
+// Rules returns the rules in the order of their numbers.
+func Rules() []Rule {
+	return slices.Concat(arithmeticRules, clockRules, outcomeRules, requestRules, freeRules,
+		settleRules, changeRules, windowRules, concurrencyRules, errorRules, keyRules)
 }
 
 // Run checks the store of h by every rule, each in a subtest of its own.
@@ -84,8 +92,8 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// Run checks a fresh store of h by this rule alone. The error says how the rule
-// is broken; t is only passed to h.New.
+// Run checks a fresh store of h by this rule alone. The error is nil, or says how
+// the store breaks the rule; t itself is only passed to h.New.
 func (r Rule) Run(t testing.TB, h Harness) (err error) {
 	t.Helper()
 	if h.New == nil {
