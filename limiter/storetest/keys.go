@@ -39,7 +39,8 @@ func lookalikes() []limiter.Key {
 		holder("user", "t", "1"), holder("user", "t", "01"), holder("user", "t", "1.0"),
 		holder("user", "1", ""), holder("user", "t", "true"), holder("user", "t", "nil"),
 		// Long, and different at the end or in the middle only.
-		holder("user", "t", strings.Repeat("x", 1000)), holder("user", "t", strings.Repeat("x", 1001)),
+		holder("user", "t", strings.Repeat("x", 1000)),
+		holder("user", "t", strings.Repeat("x", 1001)),
 		holder("user", "t", strings.Repeat("x", 1000)+"y"),
 		holder("user", "t", strings.Repeat("x", 500)+"y"+strings.Repeat("x", 499)),
 	}
