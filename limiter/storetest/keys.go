@@ -50,7 +50,8 @@ func lookalikes() []limiter.Key {
 		"\x1f", "\"", "'", "*", "?", "[", "\u2028",
 	} {
 		keys = append(keys,
-			holder("u"+s, "v", "w"), holder("u", s+"v", "w"), holder("u", "v"+s, "w"), holder("u", "v", s+"w"),
+			holder("u"+s, "v", "w"), holder("u", s+"v", "w"), holder("u", "v"+s, "w"),
+			holder("u", "v", s+"w"),
 			holder("u"+s+"v", "", "w"), holder("u", "", "v"+s+"w"), holder("u", "v"+s+"w", ""),
 			limiter.Key{Budget: "b", Route: "r" + s, Workload: "w"},
 			limiter.Key{Budget: "b", Route: "r", Workload: s + "w"},
