@@ -35,3 +35,46 @@ func TestScope_PersonalIsNotEverybodys(t *testing.T) {
 		assert.Equal(t, want, scope.Personal(), scope)
 	}
 }
+
+func TestLimiter_TakeEachShowsWhatWasCharged(t *testing.T) {
+	store, err := memstore.New(memstore.Config{})
+	require.NoError(t, err)
+	l, err := limiter.New(store, []limiter.Budget{
+		{Name: "a", Limit: limiter.PerHour(3)},
+		{Name: "b", Limit: limiter.PerHour(2), Shadow: true},
+		{Name: "c", Limit: limiter.PerHour(1), Routes: []string{"elsewhere"}},
+	}, limiter.Config{})
+	require.NoError(t, err)
+	take := func(cost int64) (seen map[string]limiter.Outcome, err error) {
+		seen = map[string]limiter.Outcome{}
+		_, err = l.TakeEach(t.Context(), limiter.Caller{}, cost,
+			func(b *limiter.Budget, c *limiter.Charge) {
+				assert.Equal(t, b.Name, c.Key.Budget)
+				assert.Equal(t, b.Limit, c.Limit)
+				seen[b.Name] = c.Result.Outcome
+			})
+		return seen, err
+	}
+	seen, err := take(3)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]limiter.Outcome{"a": limiter.Allow, "b": limiter.Never}, seen)
+	seen, err = take(1)
+	require.NoError(t, err)
+	assert.Equal(t, limiter.Deny, seen["a"])
+	seen, err = take(-1)
+	require.Error(t, err)
+	assert.Empty(t, seen)
+}
+
+func TestLimiter_TakeEachDoesNotAllocate(t *testing.T) {
+	store, err := memstore.New(memstore.Config{})
+	require.NoError(t, err)
+	l, err := limiter.New(store, []limiter.Budget{{Name: "a", Limit: limiter.PerHour(1 << 30)}},
+		limiter.Config{})
+	require.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		var left int64
+		_, _ = l.TakeEach(t.Context(), limiter.Caller{}, 1,
+			func(_ *limiter.Budget, c *limiter.Charge) { left += c.Result.Remaining })
+	}))
+}
