@@ -147,9 +147,19 @@ func TestBucketWait_NeverAndBadCostsFailAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, l.bucket.Wait(ctx, 1), context.Canceled)
-		require.NoError(t, l.bucket.Wait(t.Context(), 0), "a cost of 0 waits for nothing")
 		assert.Zero(t, time.Since(l.start))
 		assert.Equal(t, "0", l.bucket.Tokens().RatString())
+	})
+}
+
+func TestBucketWait_ACostOf0WaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, limiter.PerSecond(5))
+		require.NoError(t, l.bucket.Wait(t.Context(), 0))
+		l.join(t.Context(), 1, 5)
+		require.NoError(t, l.bucket.Wait(t.Context(), 0), "nor for those in line")
+		assert.Zero(t, time.Since(l.start))
+		assert.Equal(t, []served{{1, time.Second, nil}}, l.until(time.Minute))
 	})
 }
 

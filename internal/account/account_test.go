@@ -108,5 +108,10 @@ func TestAccount_SettleSaysWhatItMoved(t *testing.T) {
 			assert.Equal(t, account.Uint128{Lo: step.moved * unit}, moved, "%v %v", rule, step)
 			assert.Equal(t, step.credited, credited, "%v %v", rule, step)
 		}
+		if rule != &token {
+			moved, credited := a.Settle(20, 0, -1)
+			assert.Zero(t, moved, "what was taken has gone")
+			assert.False(t, credited)
+		}
 	}
 }
