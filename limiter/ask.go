@@ -1,6 +1,11 @@
 package limiter
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+)
 
 // Budget is for adapters: it returns the budget of that name as New or Reload
 // got it, so that an answer tells callers of their own budgets only. Its Routes
@@ -12,6 +17,29 @@ func (l *Limiter) Budget(name string) (Budget, bool) {
 		}
 	}
 	return Budget{}, false
+}
+
+// Budgets is for adapters: it returns all budgets as New or Reload got them,
+// sorted by name. Their Routes are the limiter's.
+func (l *Limiter) Budgets() []Budget {
+	compiled := *l.budgets.Load()
+	budgets := make([]Budget, len(compiled))
+	for i, b := range compiled {
+		budgets[i] = b.Budget
+	}
+	slices.SortFunc(budgets, func(a, b Budget) int { return cmp.Compare(a.Name, b.Name) })
+	return budgets
+}
+
+// Warn is for adapters: it logs a misuse that construction could not know of,
+// under a code that stays the same and is explained at the link that is logged
+// with it. The caller sees to it that each code is logged once.
+func (l *Limiter) Warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
+	l.log.LogAttrs(ctx, slog.LevelWarn, message, append([]slog.Attr{
+		slog.String("code", code),
+		slog.String("see", "https://github.com/ration-go/ration#"+code),
+		slog.String("limiter", l.name),
+	}, attrs...)...)
 }
 
 // Personal reports whether accounts of the scope belong to the caller, alone or

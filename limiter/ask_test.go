@@ -1,6 +1,8 @@
 package limiter_test
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,4 +79,29 @@ func TestLimiter_TakeEachDoesNotAllocate(t *testing.T) {
 		_, _ = l.TakeEach(t.Context(), limiter.Caller{}, 1,
 			func(_ *limiter.Budget, c *limiter.Charge) { left += c.Result.Remaining })
 	}))
+}
+
+func TestLimiter_BudgetsAreThoseOfTheLastReloadByName(t *testing.T) {
+	budget := func(name string) limiter.Budget {
+		return limiter.Budget{Name: name, Limit: limiter.PerSecond(1)}
+	}
+	l, _ := newLimiter(t, budget("b"), budget("a"))
+	require.NoError(t, l.Reload([]limiter.Budget{budget("d"), budget("c")}))
+	var names []string
+	for _, b := range l.Budgets() {
+		names = append(names, b.Name)
+	}
+	assert.Equal(t, []string{"c", "d"}, names)
+}
+
+func TestLimiter_WarnSaysWhereTheCodeIsExplained(t *testing.T) {
+	var log strings.Builder
+	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+		[]limiter.Budget{{Name: "a", Limit: limiter.PerSecond(1)}}, limiter.Config{
+			Name: "edge", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+	require.NoError(t, err)
+	l.Warn(t.Context(), "some-code", "what is wrong", slog.Int("requests", 3))
+	assert.Regexp(t, `level=WARN msg="what is wrong" code=some-code `+
+		`see=https://github.com/ration-go/ration#some-code limiter=edge requests=3`, log.String())
 }

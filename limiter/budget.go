@@ -75,10 +75,8 @@ func (b *budget) limitFor(ctx context.Context, in Caller, l *Limiter) Limit {
 	}
 	l.invalidLimits.Add(1)
 	if b.warned.CompareAndSwap(false, true) {
-		l.log.LogAttrs(ctx, slog.LevelWarn, "LimitFor answered a limit that is not valid; "+
-			"Budget.Limit applies", slog.String("code", "limit-for-invalid"),
-			slog.String("limiter", l.name), slog.String("budget", b.Name),
-			slog.Any("error", err))
+		l.Warn(ctx, "limit-for-invalid", "LimitFor answered a limit that is not valid; "+
+			"Budget.Limit applies", slog.String("budget", b.Name), slog.Any("error", err))
 	}
 	return b.Limit
 }
