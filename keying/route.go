@@ -14,6 +14,23 @@ const Unmatched = "unmatched"
 // callers choose it. Implementations are [Pattern], [Mux] and package chiroute.
 type Route func(r *http.Request) (pattern string, ok bool)
 
+// Asking is the method of a request that no caller can send, by which
+// [Route.Registered] asks whether the request's Pattern is a route.
+const Asking = "?"
+
+// Registered reports whether the router has the route, or whether that is not
+// known: finders of a caller's own, and [Pattern], do not know.
+//
+// It asks by a request with the method [Asking], whose Pattern is the route. A
+// finder that knows answers that very pattern, and ok if it is registered; else
+// it says nothing.
+func (route Route) Registered(pattern string) (registered, known bool) {
+	answer, ok := route(&http.Request{
+		Method: Asking, URL: &url.URL{Path: "/"}, Header: http.Header{}, Pattern: pattern,
+	})
+	return ok, answer == pattern
+}
+
 // Pattern is the route that http.ServeMux noted in the request, such as
 // "GET /orders/{id}": for a limiter around single handlers of a mux. Around the
 // mux itself no request has a pattern yet; use [Mux] there. Where muxes are
@@ -28,6 +45,9 @@ func Pattern(r *http.Request) (pattern string, ok bool) {
 // and one allocation a request, beside the mux's own.
 func Mux(mux *http.ServeMux) Route {
 	return func(r *http.Request) (string, bool) {
+		if r.Method == Asking {
+			return r.Pattern, registered(mux, r.Pattern)
+		}
 		_, pattern := mux.Handler(r)
 		if r.Method == http.MethodConnect && strings.HasSuffix(pattern, "/") {
 			pattern = connect(mux, r, pattern)
@@ -46,6 +66,48 @@ func connect(mux *http.ServeMux, r *http.Request, path string) string {
 		Method: r.Method, Host: r.Host, URL: &url.URL{Host: r.URL.Host, Path: path},
 	})
 	return pattern
+}
+
+// registered reports whether the mux has the pattern: a request that is made
+// from it is then routed to it. A pattern for HEAD alone is GET's to callers.
+func registered(mux *http.ServeMux, pattern string) bool {
+	method, rest, found := strings.Cut(pattern, " ")
+	if !found {
+		method, rest = "RATION", pattern // which no other pattern is for
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	target, err := url.ParseRequestURI("/" + sample(path))
+	if err != nil {
+		return false
+	}
+	r := &http.Request{Method: method, Host: host, URL: target}
+	_, got := mux.Handler(r)
+	if got != pattern && method == http.MethodGet {
+		r.Method = http.MethodHead
+		_, got = mux.Handler(r)
+		got = forGet(got)
+	}
+	return got == pattern
+}
+
+// sample returns a path that the pattern matches and no other one that is more
+// specific: what a wildcard stands for is spelt out nowhere, and a rest is longer
+// than any pattern.
+func sample(path string) string {
+	const other = "ration-any"
+	segments := strings.Split(path, "/")
+	last := len(segments) - 1
+	for i, s := range segments {
+		switch {
+		case s == "{$}":
+			segments[i] = ""
+		case i == last && (s == "" || strings.HasSuffix(s, "...}")):
+			segments[i] = other + strings.Repeat("/"+other, 63)
+		case strings.HasPrefix(s, "{"):
+			segments[i] = other
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // forGet makes HEAD share GET's route where it has a pattern of its own.

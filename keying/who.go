@@ -2,6 +2,7 @@ package keying
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"slices"
 
@@ -14,17 +15,30 @@ import (
 // one, or nobody.
 type Who struct {
 	authenticated bool
+	named         bool            // OrCertificate was called
+	certificate   CertificateName // 0: certificates name nobody
 	absent        Absent
 }
 
 // Authenticated counts the principal that the service's authentication put into
 // the context with [WithPrincipal]; absent is for callers without one. The
 // limiter must be mounted inside, that is after, the authentication.
-func Authenticated(absent Absent) Who { return Who{true, absent} }
+func Authenticated(absent Absent) Who { return Who{authenticated: true, absent: absent} }
 
 // ByAddress counts network addresses only, for a limiter in front of the
 // authentication: failed logins cost something there, too.
-func ByAddress(a Addresses) Who { return Who{false, OrAddress(a)} }
+func ByAddress(a Addresses) Who { return Who{absent: OrAddress(a)} }
+
+// OrCertificate returns w that counts a verified client certificate before it
+// falls back on what happens to callers without a principal; the principal that
+// the authentication named comes first. The server has to ask for certificates
+// and to verify them, as with tls.VerifyClientCertIfGiven: one that is not
+// verified names nobody. Behind a proxy that ends TLS there is none.
+func (w Who) OrCertificate(name CertificateName) Who {
+	w.certificate = name
+	w.named = true
+	return w
+}
 
 // Absent is what happens to a caller without a principal. The zero value is not
 // a choice.
@@ -59,6 +73,9 @@ func (w Who) Validate() error {
 		return &limiter.ConfigError{Field: "Who", Reason: "say what happens to a caller " +
 			"without a principal: want Authenticated(Refuse(challenge)), " +
 			"Authenticated(OrAddress(Addresses{})) or ByAddress(Addresses{})"}
+	case w.named && (w.certificate == 0 || w.certificate > CertificateSPIFFE):
+		return &limiter.ConfigError{Field: "Who.OrCertificate", Value: uint8(w.certificate),
+			Reason: "want CertificateSubject, CertificateDNS, CertificateURI or CertificateSPIFFE"}
 	case a.refuse && !printable(a.challenge):
 		return &limiter.ConfigError{Field: "Who.Refuse", Value: a.challenge,
 			Reason: `want a challenge such as Bearer realm="api"`}
@@ -93,25 +110,42 @@ type Origin struct {
 	Remote string
 	// Header returns all lines of a header, in order; nil where there are none.
 	Header func(name string) []string
+	// TLS is the state of the connection; nil where it is not encrypted.
+	TLS *tls.ConnectionState
 }
 
-// Principal returns the caller of a request, or [limiter.ErrNobody]. It does not
-// allocate for an authenticated caller; an address costs the strings that name
-// it.
+// Named returns the principal that the authentication named, and whether there
+// is one and w counts it. It does not allocate: an adapter asks it first, and
+// describes the [Origin] only of other callers.
+func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
+	if !w.authenticated {
+		return limiter.Principal{}, false
+	}
+	return PrincipalFrom(ctx)
+}
+
+// Principal returns the caller of a request, or [limiter.ErrNobody]: whom the
+// authentication named, else the certificate's, else what was chosen for callers
+// without a principal. A certificate and an address cost the strings that name
+// them.
 func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, error) {
-	if w.authenticated {
-		if p, ok := PrincipalFrom(ctx); ok {
+	if p, ok := w.Named(ctx); ok {
+		return p, nil
+	}
+	if p := w.certificate.certified(from.TLS); !p.Nobody() {
+		return p, nil
+	}
+	return w.absent.principal(from)
+}
+
+func (a Absent) principal(from Origin) (limiter.Principal, error) {
+	if by := a.addresses; by != nil {
+		if p := by.principal(by.find(from.Remote, from.Header)); !p.Nobody() {
 			return p, nil
 		}
+		a = by.Unknown
 	}
-	absent := w.absent
-	if a := absent.addresses; a != nil {
-		if p := a.principal(a.find(from.Remote, from.Header)); !p.Nobody() {
-			return p, nil
-		}
-		absent = a.Unknown
-	}
-	if absent.shared {
+	if a.shared {
 		return limiter.Principal{Kind: limiter.KindShared, ID: "everybody"}, nil
 	}
 	return limiter.Principal{}, limiter.ErrNobody
@@ -119,10 +153,8 @@ func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, err
 
 // Request is [Who.Principal] for a request of net/http.
 func (w Who) Request(r *http.Request) (limiter.Principal, error) {
-	if w.authenticated {
-		if p, ok := PrincipalFrom(r.Context()); ok {
-			return p, nil
-		}
+	if p, ok := w.Named(r.Context()); ok {
+		return p, nil
 	}
-	return w.Principal(r.Context(), Origin{Remote: r.RemoteAddr, Header: r.Header.Values})
+	return w.Principal(r.Context(), Origin{r.RemoteAddr, r.Header.Values, r.TLS})
 }

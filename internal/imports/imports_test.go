@@ -31,6 +31,7 @@ type arrow struct {
 var arrows = []arrow{
 	{"internal/account", nil, "the arithmetic is tested alone"},
 	{"internal/instant", nil, "the arithmetic of instants is tested alone"},
+	{"internal/callerkey", nil, "a name that adapters and keying share"},
 	{"internal/keytext", []string{"limiter"}, "the encoding of keys is tested alone"},
 	{"internal/model", []string{"limiter"},
 		"the reference shares no arithmetic with what it judges"},

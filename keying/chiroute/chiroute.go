@@ -17,9 +17,12 @@ package chiroute
 import (
 	"net/http"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/ration-go/ration/keying"
 )
 
 // Router finds routes in a chi router. It is safe for concurrent use; the zero
@@ -54,6 +57,9 @@ func New(router chi.Routes) *Router {
 // (405). Behind With or Group, where chi knows the whole pattern, it costs no
 // allocation; else the router's own look-up.
 func (r *Router) Route(req *http.Request) (pattern string, ok bool) {
+	if req.Method == keying.Asking {
+		return req.Pattern, slices.Contains(r.Routes(), req.Pattern)
+	}
 	live := chi.RouteContext(req.Context())
 	if live == nil {
 		return r.ahead(r.tree(), req.Method, requestPath(req.URL.RawPath, req.URL.Path))
