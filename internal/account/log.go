@@ -48,14 +48,12 @@ func sum(entries []Entry) (total uint64) {
 	return total
 }
 
-// wait returns the nanoseconds until at most left tokens are used.
+// wait returns the nanoseconds until at most left tokens are used, which are
+// fewer than are used now; 0 for an empty log.
 func (g *Log) wait(now int64, per, left uint64) int64 {
 	live := g.live(now, per)
 	used := sum(live)
 	for _, e := range live {
-		if used <= left {
-			break
-		}
 		if used -= e.Cost; used <= left {
 			return int64(per - (uint64(now) - uint64(e.At)))
 		}
