@@ -60,6 +60,7 @@ func (f *fixture) middleware(
 type seen struct {
 	mu      sync.Mutex
 	answers []string
+	off     bool
 }
 
 func (*seen) Configured(string, []string)   {}
@@ -67,6 +68,9 @@ func (*seen) Decided(limiter.DecisionEvent) {}
 func (s *seen) Answered(e limiter.RequestEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.off {
+		return
+	}
 	s.answers = append(s.answers, e.Transport+" "+e.Route+" "+e.Answer.String())
 }
 

@@ -1,76 +1,32 @@
-// Package middleware limits net/http handlers: requests that cannot pay get 429
-// with the time after which they can, all others pass through untouched.
-//
-//	who := keying.Authenticated(keying.Refuse(`Bearer realm="api"`))
-//	limit, err := middleware.New(l, who, routes.Route, middleware.Config{})
-//	...
-//	router.Use(authenticate, limit.Handler)
-//
-// The limiter goes after the authentication, which puts the principal into the
-// context; a second one by address goes before it, where failed logins cost
-// something too. Middleware that rewrites paths or adds headers to all answers,
-// such as CORS, goes before both.
-//
-// # Answers
-//
-//	can pay                  the handler's own, its ResponseWriter not wrapped
-//	cannot pay yet           429, Retry-After in whole seconds, rounded up
-//	can never pay            429 without Retry-After: the cost is above the capacity
-//	nobody, where refused    401 with the stated challenge; 403 where none is stated
-//	store failed, Open       the handler's own
-//	store failed, Closed     503, Retry-After
-//	caller has gone          503, which nobody reads
-//	any other error          500
-//
-// Bodies are application/problem+json (RFC 9457) and no cache may store them. A
-// HEAD gets none. Headers that were set before the limiter stay, except those
-// that describe a body or let a cache keep it.
-//
-// # Once per request
-//
-// A limiter that a request meets several times, at the root and on a route, say,
-// charges one caller once; the other times it lets it pass. Another method or
-// URL, as in a request that a handler makes up, is another request, and a caller
-// by address before the authentication is another than the user after it. Two
-// limiters in one chain both charge, one after the other: what the outer one
-// took is spent when the inner one refuses.
 package middleware
 
 import (
-	"context"
 	"errors"
+	"math/bits"
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
 
-// Config is what may differ between requests. The zero Config is usable. Its
-// functions are called with no lock held, by many goroutines.
-type Config struct {
-	// Cost returns the tokens that a request needs, at least 0; nil means 1 for
-	// each. A negative cost is answered 500.
-	Cost func(*http.Request) int64
-	// Skip lets a request pass free, counted as "skipped"; nil means none. It is
-	// asked before anything is charged.
-	Skip func(*http.Request) bool
-}
-
 // Middleware limits handlers. It is safe for concurrent use, has no goroutine,
 // and may wrap any number of handlers; the zero Middleware is not usable, see
 // [New].
 type Middleware struct {
-	limiter *limiter.Limiter
-	who     keying.Who
-	route   keying.Route
-	cfg     Config
-	mounts  *atomic.Int64 // of this limiter, in all middlewares
+	limiter  *limiter.Limiter
+	who      keying.Who
+	route    keying.Route
+	cfg      Config
+	mounts   *atomic.Int64 // of this limiter, in all middlewares
+	policies policies
 }
 
 // New returns a middleware that charges l for each request: who says whom, and
 // route where. The error is a *[limiter.ConfigError] for a nil limiter, a nil
-// route, or a who that leaves open what happens to callers without a principal.
+// route, a who that leaves open what happens to callers without a principal, or
+// the field of cfg that is wrong.
 func New(
 	l *limiter.Limiter, who keying.Who, route keying.Route, cfg Config,
 ) (*Middleware, error) {
@@ -84,7 +40,10 @@ func New(
 	if err := who.Validate(); err != nil {
 		return nil, err
 	}
-	return &Middleware{l, who, route, cfg, mountsOf(l)}, nil
+	if err := cfg.validate(l); err != nil {
+		return nil, err
+	}
+	return &Middleware{limiter: l, who: who, route: route, cfg: cfg.clone(), mounts: mountsOf(l)}, nil
 }
 
 // Handler returns next behind the limiter.
@@ -95,13 +54,16 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
+// transport is the metric label of what is served here.
+const transport = "http"
+
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	route, ok := m.route(r)
 	if !ok {
 		route = keying.Unmatched
 	}
-	if m.cfg.Skip != nil && m.cfg.Skip(r) {
-		m.answered(route, limiter.AnswerSkipped)
+	if !ok && m.preflight(r) || m.cfg.Skip != nil && m.cfg.Skip(r) {
+		m.limiter.Answered(transport, route, limiter.AnswerSkipped)
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -115,20 +77,67 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := m.limiter.Take(r.Context(), limiter.Caller{Principal: who, Route: route}, m.cost(r))
-	switch {
-	case err == nil && d.Allowed():
-		m.answered(route, limiter.AnswerAllow)
-	case storeFailed(err) && d.Allowed():
-		m.answered(route, limiter.AnswerErrorOpen)
-	default:
+	caller := limiter.Caller{Principal: who, Route: route}
+	d, told, err := m.take(r, caller)
+	if err != nil && !storeFailed(err) || !d.Allowed() {
 		m.refuse(w, r, route, d, err)
 		return
 	}
+	m.limiter.Answered(transport, route, passed(err))
+	m.tell(w.Header(), told)
 	next.ServeHTTP(w, marked)
 	if marked != r {
 		r.Pattern = marked.Pattern // as if the mux had got r itself
 	}
+}
+
+// take charges a request. Besides the decision it returns, for an allowed one,
+// the state that its caller is told: that of the budget nearest to its end, of
+// those that it may be told of. Its name is empty where there is none.
+func (m *Middleware) take(
+	r *http.Request, c limiter.Caller,
+) (d, told limiter.Decision, err error) {
+	cost := m.cfg.cost(r)
+	if m.cfg.Headers == Off || isGRPC(r) {
+		d, err = m.limiter.Take(r.Context(), c, cost)
+		return d, told, err
+	}
+	d, err = m.limiter.TakeEach(r.Context(), c, cost, func(b *limiter.Budget, c *limiter.Charge) {
+		if c.Shadow || c.Result.Outcome != limiter.Allow || !m.tells(b) {
+			return
+		}
+		own := limiter.Decision{Outcome: limiter.Allow, Budget: b.Name, Limit: c.Limit,
+			Remaining: c.Result.Remaining, ResetAfter: c.Result.ResetAfter}
+		if told.Budget == "" || closer(own, told) {
+			told = own
+		}
+	})
+	return d, told, err
+}
+
+// closer reports whether less is left in a than in b, relative to what they
+// hold; of equals, whether a stays so for longer, so that whoever waits for an
+// empty one finds the others refilled, too.
+func closer(a, b limiter.Decision) bool {
+	high, low := bits.Mul64(uint64(a.Remaining), uint64(b.Limit.Capacity()))
+	otherHigh, otherLow := bits.Mul64(uint64(b.Remaining), uint64(a.Limit.Capacity()))
+	if high != otherHigh {
+		return high < otherHigh
+	}
+	return low < otherLow || low == otherLow && untilNext(a) > untilNext(b)
+}
+
+// tells reports whether the caller may be told of the budget: it is their own,
+// or public. How much all others use is not for one caller to know.
+func (m *Middleware) tells(b *limiter.Budget) bool {
+	return b.Scope.Personal() || slices.Contains(m.cfg.Public, b.Name)
+}
+
+// named is tells for a name, which is nobody's where a reload has just taken it
+// away.
+func (m *Middleware) named(name string) bool {
+	b, ok := m.limiter.Budget(name)
+	return ok && m.tells(&b)
 }
 
 // storeFailed reports whether the decision is the failure policy's.
@@ -137,53 +146,10 @@ func storeFailed(err error) bool {
 	return failed
 }
 
-func (m *Middleware) cost(r *http.Request) int64 {
-	if m.cfg.Cost == nil {
-		return 1
+// passed is the answer to a request that reaches its handler.
+func passed(err error) limiter.Answer {
+	if err != nil {
+		return limiter.AnswerErrorOpen
 	}
-	return m.cfg.Cost(r)
-}
-
-func (m *Middleware) answered(route string, a limiter.Answer) {
-	m.limiter.Answered("http", route, a)
-}
-
-// refuse answers a request that does not reach its handler.
-func (m *Middleware) refuse(
-	w http.ResponseWriter, r *http.Request, route string, d limiter.Decision, err error,
-) {
-	answer, p := m.refusal(r.Context(), d, err)
-	m.answered(route, answer)
-	p.write(w, r)
-}
-
-func (m *Middleware) refusal(
-	ctx context.Context, d limiter.Decision, err error,
-) (limiter.Answer, problem) {
-	switch {
-	case storeFailed(err):
-		return limiter.AnswerErrorClosed, problem{
-			status: http.StatusServiceUnavailable, retryAfter: wholeSeconds(d.RetryAfter),
-		}
-	case errors.Is(err, limiter.ErrNobody):
-		return limiter.AnswerUnauthenticated, nobody(m.who.Challenge())
-	case err != nil && ctx.Err() != nil:
-		return limiter.AnswerCanceled, problem{status: http.StatusServiceUnavailable}
-	case err != nil:
-		// The closest outcome: refused, because it could not be decided.
-		return limiter.AnswerErrorClosed, problem{status: http.StatusInternalServerError}
-	case d.Outcome == limiter.Never:
-		return limiter.AnswerNever, exceeded(m.named(d), 0)
-	default:
-		return limiter.AnswerDeny, exceeded(m.named(d), wholeSeconds(d.RetryAfter))
-	}
-}
-
-// named returns the name of the budget that decided, where it is the caller's
-// own; how much all others use is not for one caller to know.
-func (m *Middleware) named(d limiter.Decision) string {
-	if b, ok := m.limiter.Budget(d.Budget); ok && b.Scope.Personal() {
-		return b.Name
-	}
-	return ""
+	return limiter.AnswerAllow
 }

@@ -18,13 +18,14 @@ import (
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/keying/chiroute"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 	"github.com/ration-go/ration/middleware"
 )
 
 const denied = `429 Too Many Requests
 Cache-Control: no-store
 Content-Type: application/problem+json
+Ratelimit: "orders";r=0;t=6
+Ratelimit-Policy: "orders";q=2;w=12
 Retry-After: 6
 
 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
@@ -66,10 +67,11 @@ func TestMiddleware_AnswersAfterTheBudgetAndItsWait(t *testing.T) {
 					ran.Add(1)
 					_, _ = io.WriteString(w, "secret")
 				})))
-			for range 2 {
+			for _, left := range []string{"1", "0"} {
 				resp, body := exchange(t, server, "GET", "/orders/7", "alice")
-				assert.Equal(t, "200 OK\nContent-Type: text/plain; charset=utf-8\n\nsecret",
-					golden(resp, body))
+				assert.Equal(t, "200 OK\nContent-Type: text/plain; charset=utf-8\n"+
+					"Ratelimit: \"orders\";r="+left+";t=6\n"+
+					"Ratelimit-Policy: \"orders\";q=2;w=12\n\nsecret", golden(resp, body))
 			}
 			f.move(time.Second / 2) // the wait is 5.5 s
 			resp, body := exchange(t, server, "GET", "/orders/8", "alice")
@@ -118,6 +120,8 @@ func TestMiddleware_ACostAboveTheCapacityIsNeverAllowed(t *testing.T) {
 	assert.Equal(t, `429 Too Many Requests
 Cache-Control: no-store
 Content-Type: application/problem+json
+Ratelimit: "orders";r=5
+Ratelimit-Policy: "orders";q=5;w=1
 
 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
 		`"title":"Quota Exceeded","status":429,"violated-policies":["orders"],`+
@@ -204,6 +208,8 @@ Access-Control-Allow-Origin: https://example.com
 Access-Control-Expose-Headers: Retry-After
 Cache-Control: no-store
 Content-Type: application/problem+json
+Ratelimit: "orders";r=1
+Ratelimit-Policy: "orders";q=1;w=1
 Vary: Origin
 X-Request-Id: 7`, head)
 }
@@ -325,22 +331,46 @@ func TestMiddleware_RandomPathsShareOneAccountAndOneLabel(t *testing.T) {
 	assert.Equal(t, map[string]bool{"http unmatched allow": true, "http unmatched deny": true}, labels)
 }
 
-// An observer is no part of a request; without one the limiter must work too.
-func TestMiddleware_AllowedWithoutAllocation(t *testing.T) {
-	store, err := memstore.New(memstore.Config{})
-	require.NoError(t, err)
-	l, err := limiter.New(store, []limiter.Budget{{Name: "orders", Scope: limiter.ByPrincipal,
-		Limit: limiter.Limit{Tokens: 1, Per: time.Nanosecond, Burst: 1 << 20}}}, limiter.Config{})
-	require.NoError(t, err)
-	m, err := middleware.New(l, byUser, keying.Pattern, middleware.Config{})
-	require.NoError(t, err)
-	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	r := httptest.NewRequest("GET", "/", nil)
-	r = r.WithContext(keying.WithPrincipal(r.Context(), limiter.Principal{Kind: "user", ID: "a"}))
-	w := httptest.NewRecorder()
-
-	caller := limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: "a"}}
-	take := testing.AllocsPerRun(1000, func() { _, _ = l.Take(r.Context(), caller, 1) })
-	all := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) })
-	assert.Equal(t, take, all, "the middleware's own share")
+func TestMiddleware_Allocates(t *testing.T) {
+	for name, tt := range map[string]struct {
+		headers middleware.Headers
+		deny    bool
+		most    float64
+	}{
+		"headers":     {middleware.Draft11, false, 2},
+		"x-ratelimit": {middleware.XRateLimit, false, 4},
+		"off":         {middleware.Off, false, 0},
+		"denied":      {middleware.Draft11, true, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, limiter.Budget{Name: "orders", Scope: limiter.ByPrincipal,
+				Limit: limiter.Limit{Tokens: 1, Per: time.Second, Burst: 1 << 20}})
+			h := f.middleware(t, byUser, keying.Pattern, middleware.Config{
+				Headers: tt.headers,
+				Cost: func(*http.Request) int64 {
+					if tt.deny {
+						return 1 << 20
+					}
+					return 1
+				},
+			})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			r := httptest.NewRequest("GET", "/", nil)
+			r = r.WithContext(keying.WithPrincipal(r.Context(),
+				limiter.Principal{Kind: "user", ID: "a"}))
+			w := &discard{header: http.Header{}}
+			h.ServeHTTP(w, r)
+			f.seen.off = true
+			assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}), tt.most)
+		})
+	}
 }
+
+// discard is a ResponseWriter that costs nothing.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header       { return d.header }
+func (*discard) Write(p []byte) (int, error) { return len(p), nil }
+func (*discard) WriteHeader(int)             {}

@@ -1,0 +1,95 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Config is what may differ from service to service and between requests. The
+// zero Config is usable. Its functions are called with no lock held, by many
+// goroutines.
+type Config struct {
+	// Cost returns the tokens that a request needs, at least 0; nil means 1 for
+	// each. A negative cost is answered 500.
+	Cost func(*http.Request) int64
+	// Skip lets a request pass free, counted as "skipped"; nil means none. It is
+	// asked before anything is charged.
+	Skip func(*http.Request) bool
+	// Headers is the form in which answers state what is left; the zero value is
+	// [Draft11].
+	Headers Headers
+	// Public are the names of the budgets that any caller may be told of. A
+	// budget ByPrincipal or ByTenant is always told to its owner; the others
+	// would show everyone how much is left for everyone.
+	Public []string
+	// Unavailable are the names of budgets that refuse with 503 instead of 429:
+	// it is not this caller who asks too much, but all together. They are shared
+	// by everybody, so neither ByPrincipal nor ByTenant.
+	Unavailable []string
+	// Jitter makes Retry-After later by a random time up to this, never earlier
+	// than the true wait, so that those who are refused together do not come back
+	// together. At most 1 h; 0 means none.
+	Jitter time.Duration
+	// Denied writes the answer to a request that a budget refused, deny or never;
+	// nil means a problem in JSON. All headers but Content-Type are set before;
+	// the status is theirs (429, 503) where Denied writes none. It is not asked
+	// for gRPC.
+	Denied func(http.ResponseWriter, *http.Request, limiter.Decision)
+	// Failed writes the answer to a request that could not be decided: err
+	// matches [limiter.ErrNobody] (401, 403), is a *[limiter.StoreError] under the
+	// policy Closed (503), or is a mistake of the service's such as a negative
+	// cost (500). It works as Denied does.
+	Failed func(http.ResponseWriter, *http.Request, error)
+}
+
+// maxJitter is more than clients wait, and adds up to no overflow.
+const maxJitter = time.Hour
+
+func (c Config) validate(l *limiter.Limiter) error {
+	switch {
+	case c.Headers > Off:
+		return &limiter.ConfigError{Field: "Config.Headers", Value: uint8(c.Headers),
+			Reason: "want Draft11, XRateLimit or Off"}
+	case c.Jitter < 0 || c.Jitter > maxJitter:
+		return &limiter.ConfigError{Field: "Config.Jitter", Value: c.Jitter,
+			Reason: fmt.Sprintf("want at least 0 and at most %v", maxJitter)}
+	}
+	for i, name := range c.Public {
+		if _, ok := l.Budget(name); !ok {
+			return unknown("Config.Public", i, name)
+		}
+	}
+	for i, name := range c.Unavailable {
+		b, ok := l.Budget(name)
+		switch {
+		case !ok:
+			return unknown("Config.Unavailable", i, name)
+		case b.Scope.Personal():
+			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Unavailable[%d]", i), Value: name,
+				Reason: "its accounts belong to one caller: want a budget that all share, or 429"}
+		}
+	}
+	return nil
+}
+
+func unknown(field string, i int, name string) error {
+	return &limiter.ConfigError{Field: fmt.Sprintf("%s[%d]", field, i), Value: name,
+		Reason: "want the name of a budget of the limiter"}
+}
+
+// clone returns c without the slices of the one who made it.
+func (c Config) clone() Config {
+	c.Public, c.Unavailable = slices.Clone(c.Public), slices.Clone(c.Unavailable)
+	return c
+}
+
+func (c Config) cost(r *http.Request) int64 {
+	if c.Cost == nil {
+		return 1
+	}
+	return c.Cost(r)
+}

@@ -1,0 +1,74 @@
+// Package middleware limits net/http handlers: requests that cannot pay get 429
+// with the time after which they can, all others pass through untouched.
+//
+//	who := keying.Authenticated(keying.Refuse(`Bearer realm="api"`))
+//	limit, err := middleware.New(l, who, routes.Route, middleware.Config{})
+//	...
+//	router.Use(authenticate, limit.Handler)
+//
+// The limiter goes after the authentication, which puts the principal into the
+// context; a second one by address goes before it, where failed logins cost
+// something too. Middleware that rewrites paths or adds headers to all answers,
+// such as CORS, goes before both.
+//
+// # Answers
+//
+//	can pay                  the handler's own, its ResponseWriter not wrapped
+//	cannot pay yet           429, Retry-After in whole seconds, rounded up;
+//	                         503 for a budget in Config.Unavailable
+//	can never pay            429 without Retry-After: the cost is above the capacity
+//	nobody, where refused    401 with the stated challenge; 403 where none is stated
+//	store failed, Open       the handler's own
+//	store failed, Closed     503, Retry-After
+//	caller has gone          503, which nobody reads
+//	any other error          500
+//
+// Bodies are application/problem+json (RFC 9457), unless Config.Denied or
+// Config.Failed write others, and no cache may store them. A HEAD gets none.
+// Headers that were set before the limiter stay, except those that describe a
+// body or let a cache keep it.
+//
+// A gRPC call served by net/http (HTTP/2, POST, application/grpc) is answered in
+// its own terms instead: RESOURCE_EXHAUSTED, UNAVAILABLE for 503 and so on, with
+// grpc-retry-pushback-ms.
+//
+// # What callers are told
+//
+// RateLimit and RateLimit-Policy, see [Draft11], tell of the budget that refused,
+// or, on an allowed answer, of the one with the least left relative to its
+// capacity; of equals, the one that stays so for longer. Only budgets ByPrincipal
+// or ByTenant are told of, which are the caller's own, and those in
+// Config.Public; a denial by another has Retry-After alone. The fields are set
+// before the handler runs, which may remove them, from redirects, say. Pages of
+// other origins see them only where CORS exposes them:
+//
+//	Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After
+//
+// # What counts
+//
+// A request counts when it arrives, whatever becomes of it. A websocket counts
+// once, when it is opened, and so does a stream; its messages are free. A CORS
+// preflight that reaches the limiter is free, and counted as skipped, where the
+// router has a handler for the method that it announces and none for OPTIONS.
+//
+// # Once per request
+//
+// A limiter that a request meets several times, at the root and on a route, say,
+// charges one caller once; the other times it lets it pass. Another method or
+// URL, as in a request that a handler makes up, is another request, and a caller
+// by address before the authentication is another than the user after it.
+//
+// # Two limiters in one chain
+//
+// Budgets that belong together belong into one limiter: it charges all or none.
+// Two limiters in one chain both charge, one after the other: what the outer one
+// took is spent when the inner one refuses, so a caller who keeps trying pays the
+// outer one for each try. They answer with one set of headers, which they must
+// have in the same form. A refusal tells of the budget that refused, and its
+// Retry-After is long enough for the outer limiter, too, where that is used up.
+// An allowed answer tells of the budget with fewer tokens left; of equals, the
+// one that stays so for longer. The outer limiter cannot know what the inner one
+// would have said: a client that reads Retry-After only may be refused by one
+// limiter and then by the other; one that also waits, after r=0, for t is not,
+// where all its requests cost 1.
+package middleware

@@ -1,0 +1,250 @@
+package middleware
+
+import (
+	"maps"
+	"math"
+	"math/bits"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/limiter"
+)
+
+// Headers is the form in which answers state what is left of a budget. Times are
+// whole seconds from the answer on, rounded up, never instants.
+type Headers uint8
+
+const (
+	// Draft11 is that of draft-ietf-httpapi-ratelimit-headers-11, sections 3 and
+	// 4, in structured fields:
+	//
+	//	RateLimit-Policy: "orders";q=100;w=60
+	//	RateLimit: "orders";r=42;t=1
+	//
+	// where q is the capacity of the account, w the time in which it fills from
+	// empty, r the tokens left, and t the time within which no more than r can be
+	// used: until the next token comes, at the latest, or on a denial until the
+	// same request can pay. There is no t where the account is full. The draft is
+	// no standard yet; a later one gets a name of its own.
+	Draft11 Headers = iota
+	// XRateLimit is the convention X-RateLimit-Limit (the capacity),
+	// X-RateLimit-Remaining, and X-RateLimit-Reset: the time until the account is
+	// full again, which is later than Retry-After where it fills by and by.
+	XRateLimit
+	// Off states nothing but Retry-After.
+	Off
+)
+
+// The fields, as http.Header spells their names.
+const (
+	policyField    = "Ratelimit-Policy"
+	stateField     = "Ratelimit"
+	limitField     = "X-Ratelimit-Limit"
+	remainingField = "X-Ratelimit-Remaining"
+	resetField     = "X-Ratelimit-Reset"
+)
+
+// state is what an answer tells of an account: tokens left, and the seconds for
+// which that holds; 0 where it is full.
+type state struct{ left, seconds int64 }
+
+// nearer reports whether s holds its caller back sooner than other, or as soon
+// and for longer.
+func (s state) nearer(other state) bool {
+	return s.left < other.left || s.left == other.left && s.seconds > other.seconds
+}
+
+// tell states what is left, unless a limiter further out has told of a budget
+// that is nearer to its end: a chain speaks with one voice.
+func (m *Middleware) tell(h http.Header, d limiter.Decision) {
+	if d.Budget == "" {
+		return
+	}
+	now := m.cfg.Headers.state(d)
+	if told, ok := m.cfg.Headers.read(h); ok && !now.nearer(told) {
+		return
+	}
+	if m.cfg.Headers == XRateLimit {
+		values := [3]string{decimal(d.Limit.Capacity()), decimal(now.left), decimal(now.seconds)}
+		h[limitField], h[remainingField], h[resetField] = values[:1:1], values[1:2:2], values[2:]
+		return
+	}
+	values := [2]string{m.policies.field(d.Budget, d.Limit), item(d.Budget, now)}
+	h[policyField], h[stateField] = values[:1:1], values[1:]
+}
+
+// untell removes what limiters further out have told.
+func untell(h http.Header) {
+	for _, name := range [...]string{
+		policyField, stateField, limitField, remainingField, resetField,
+	} {
+		delete(h, name)
+	}
+}
+
+// state returns what the form tells of a decision.
+func (f Headers) state(d limiter.Decision) state {
+	s := state{left: d.Remaining}
+	switch {
+	case f == XRateLimit && d.ResetAfter > 0:
+		s.seconds = wholeSeconds(d.ResetAfter)
+	case f == XRateLimit || d.Remaining >= d.Limit.Capacity():
+	case d.Outcome == limiter.Deny:
+		s.seconds = wholeSeconds(d.RetryAfter)
+	default:
+		s.seconds = wholeSeconds(untilNext(d))
+	}
+	return s
+}
+
+// untilNext returns the wait until more than d.Remaining tokens are there. Of a
+// bucket's time to fill, the tokens after the next one are the last part:
+//
+//	next = ResetAfter - (Capacity-Remaining-1) * Per/Tokens
+//
+// rounded down in what is taken off, and so never too short. A window brings all
+// at its end; a log tells only when the last of its entries leaves.
+func untilNext(d limiter.Decision) time.Duration {
+	l := d.Limit
+	after := l.Capacity() - d.Remaining - 1
+	if l.Algorithm != limiter.TokenBucket || after <= 0 {
+		return d.ResetAfter
+	}
+	// No overflow: a valid limit fills in less than 2^63 ns.
+	high, low := bits.Mul64(uint64(after), uint64(l.Per))
+	rest, _ := bits.Div64(high, low, uint64(l.Tokens))
+	return d.ResetAfter - time.Duration(rest)
+}
+
+// read returns what a limiter further out has told in this form.
+func (f Headers) read(h http.Header) (state, bool) {
+	if f == Draft11 {
+		return readItem(h[stateField])
+	}
+	left, seconds := h[remainingField], h[resetField]
+	if len(left) != 1 || len(seconds) != 1 {
+		return state{}, false
+	}
+	return parse(left[0], seconds[0])
+}
+
+// readItem reads what item has written.
+func readItem(values []string) (state, bool) {
+	if len(values) != 1 {
+		return state{}, false
+	}
+	_, parameters, _ := strings.Cut(values[0], `";r=`)
+	left, seconds, timed := strings.Cut(parameters, ";t=")
+	if !timed {
+		seconds = "0"
+	}
+	return parse(left, seconds)
+}
+
+func parse(left, seconds string) (state, bool) {
+	l, leftErr := strconv.ParseInt(left, 10, 64)
+	s, secondsErr := strconv.ParseInt(seconds, 10, 64)
+	return state{l, s}, leftErr == nil && secondsErr == nil
+}
+
+// item returns one member of RateLimit. Names of budgets need no escaping.
+func item(budget string, s state) string {
+	b := make([]byte, 0, 128) // a name of 64 and two numbers: stays on the stack
+	b = appendName(b, budget)
+	b = append(b, ";r="...)
+	b = appendInteger(b, s.left)
+	if s.seconds > 0 {
+		b = append(b, ";t="...)
+		b = appendInteger(b, s.seconds)
+	}
+	return string(b)
+}
+
+// policy returns one member of RateLimit-Policy. What is blocked has no window.
+func policy(budget string, l limiter.Limit) string {
+	b := make([]byte, 0, 128)
+	b = appendName(b, budget)
+	b = append(b, ";q="...)
+	b = appendInteger(b, l.Capacity())
+	if l.Tokens > 0 {
+		fill := account.FillTime(l.Tokens, int64(l.Per), l.Capacity())
+		b = append(b, ";w="...)
+		b = appendInteger(b, wholeSeconds(time.Duration(fill)))
+	}
+	return string(b)
+}
+
+func appendName(b []byte, name string) []byte {
+	b = append(b, '"')
+	b = append(b, name...)
+	return append(b, '"')
+}
+
+// maxInteger is the largest Integer of RFC 9651, section 3.3.1.
+const maxInteger = 999_999_999_999_999
+
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(n, maxInteger), 10)
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// wholeSeconds returns a wait as headers state it: rounded up, at least 1, at
+// most what every recipient can hold (RFC 9111, section 1.2.2).
+func wholeSeconds(wait time.Duration) int64 {
+	seconds := int64(wait / time.Second)
+	if wait%time.Second > 0 {
+		seconds++
+	}
+	return min(max(seconds, 1), math.MaxInt32)
+}
+
+// policies remembers the policies of budgets, which hardly ever change. Readers
+// take no lock; a LimitFor that answers many limits fills it, and what does not
+// fit is written anew each time.
+type policies struct {
+	known atomic.Pointer[map[policyKey]string]
+	write sync.Mutex
+}
+
+type policyKey struct {
+	budget string
+	limit  limiter.Limit
+}
+
+const maxPolicies = 256
+
+func (p *policies) field(budget string, l limiter.Limit) string {
+	key := policyKey{budget, l}
+	known := p.read()
+	text, ok := known[key]
+	if ok {
+		return text
+	}
+	text = policy(budget, l)
+	if len(known) < maxPolicies {
+		p.add(key, text)
+	}
+	return text
+}
+
+// read returns what is known, for reading only.
+func (p *policies) read() map[policyKey]string {
+	if known := p.known.Load(); known != nil {
+		return *known
+	}
+	return nil
+}
+
+func (p *policies) add(key policyKey, text string) {
+	p.write.Lock()
+	defer p.write.Unlock()
+	known := map[policyKey]string{key: text}
+	maps.Copy(known, p.read())
+	p.known.Store(&known)
+}
