@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -26,6 +27,9 @@ type Config struct {
 	// [Health], which a function of your own should still call. An unknown
 	// method is shown as [keying.Unmatched], never by the name the caller chose.
 	Skip func(ctx context.Context, fullMethod string) bool
+	// Workloads are labels by which callers split their own budgets, for budgets
+	// ByWorkload; the zero value means none. Its Header is a metadata key.
+	Workloads keying.Workloads
 	// Methods are the full methods, "/pkg.Service/Method", that the server
 	// answers in its grpc.UnknownServiceHandler, each a route of its own. It is
 	// not needed for registered services.

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/ration-go/ration/internal/misuse"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -15,12 +17,14 @@ const transport = "grpc"
 
 // Interceptor asks a limiter about every call of a gRPC server. Its methods
 // [Interceptor.Unary] and [Interceptor.Stream] are the interceptors; one
-// Interceptor serves both, and any number of servers. It is immutable and safe
-// for concurrent use. The zero Interceptor is not usable; see [New].
+// Interceptor serves both, and any number of servers. It is safe for concurrent
+// use. The zero Interceptor is not usable; see [New].
 type Interceptor struct {
-	limiter *limiter.Limiter
-	who     keying.Who
-	cfg     Config
+	limiter   *limiter.Limiter
+	who       keying.Who
+	workloads *keying.Folding
+	cfg       Config
+	nobody    misuse.Streak // calls of callers whom nobody has named
 }
 
 // New returns the interceptors of l, which counts the callers that who names.
@@ -35,9 +39,13 @@ func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
 	if err := cfg.validate(l); err != nil {
 		return nil, err
 	}
+	workloads, err := cfg.Workloads.Folding()
+	if err != nil {
+		return nil, err
+	}
 	cfg.Methods = slices.Clone(cfg.Methods)
 	cfg.Public = slices.Clone(cfg.Public)
-	return &Interceptor{l, who, cfg.orDefaults()}, nil
+	return &Interceptor{limiter: l, who: who, workloads: workloads, cfg: cfg.orDefaults()}, nil
 }
 
 // Unary is a grpc.UnaryServerInterceptor: it charges the call and runs the
@@ -99,9 +107,10 @@ func (i *Interceptor) admit(
 		return i.skip(ctx, caller), nil
 	}
 	var err error
-	if caller.Principal, err = i.who.Principal(ctx, origin(ctx)); err != nil {
+	if caller.Principal, err = i.principal(ctx); err != nil {
 		return ctx, i.judge(ctx, route, limiter.Decision{}, err)
 	}
+	caller.Workload = i.workloads.Call(ctx, metadata.ValueFromIncomingContext)
 	if asked(ctx, i.limiter, caller) {
 		return ctx, nil
 	}

@@ -104,6 +104,10 @@ func (w Who) Challenge() string {
 	return w.absent.challenge
 }
 
+// Expects reports whether callers should have been named by the service's
+// authentication, so that a limiter that never sees one of them is misplaced.
+func (w Who) Expects() bool { return w.authenticated }
+
 // Origin is where a request came from, as its transport tells it.
 type Origin struct {
 	// Remote is the address of the connection, with or without a port.

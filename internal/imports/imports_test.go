@@ -33,6 +33,7 @@ var arrows = []arrow{
 	{"internal/instant", nil, "the arithmetic of instants is tested alone"},
 	{"internal/callerkey", nil, "a name that adapters and keying share"},
 	{"internal/keytext", []string{"limiter"}, "the encoding of keys is tested alone"},
+	{"internal/misuse", nil, "what is noticed is tested alone"},
 	{"internal/model", []string{"limiter"},
 		"the reference shares no arithmetic with what it judges"},
 	{"limiter", []string{"internal"}, "the core knows neither stores nor transports"},
