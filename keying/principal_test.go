@@ -135,6 +135,10 @@ func TestWho_ValidateNamesWhatIsWrong(t *testing.T) {
 		{"address-where-there-is-none", keying.ByAddress(keying.Addresses{
 			Unknown: keying.OrAddress(keying.Addresses{}),
 		}), "Addresses.Unknown"},
+		{"no-name-of-certificates", keying.Authenticated(keying.OrShared()).OrCertificate(0),
+			"Who.OrCertificate"},
+		{"unknown-name-of-certificates", keying.ByAddress(keying.Addresses{}).OrCertificate(5),
+			"Who.OrCertificate"},
 		{"empty-challenge-for-unknown", keying.ByAddress(keying.Addresses{
 			Unknown: keying.Refuse(""),
 		}), "Addresses.Unknown"},

@@ -85,9 +85,8 @@ func registered(mux *http.ServeMux, pattern string) bool {
 	if got != pattern && method == http.MethodGet {
 		r.Method = http.MethodHead
 		_, got = mux.Handler(r)
-		got = forGet(got)
 	}
-	return got == pattern
+	return forGet(got) == pattern
 }
 
 // sample returns a path that the pattern matches and no other one that is more

@@ -1,11 +1,15 @@
 package keying_test
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/keying"
 )
@@ -112,4 +116,56 @@ func find(route keying.Route, r *http.Request) string {
 		return keying.Unmatched
 	}
 	return pattern
+}
+
+func TestRoute_RegisteredKnowsTheRoutesOfAMux(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, pattern := range append(patterns, "GET /files/{x}", "/tree/{x}", "/a%2Fb", "/") {
+		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	for _, pattern := range append(patterns, "GET /files/{x}", "/tree/{x}", "/a%2Fb", "/", "GET /head") {
+		if pattern == "HEAD /head" || pattern == "HEAD /both" {
+			continue // callers get GET's
+		}
+		registered, known := keying.Mux(mux).Registered(pattern)
+		assert.True(t, known)
+		assert.True(t, registered, pattern)
+	}
+	for _, pattern := range []string{"/items/{id}", "GET /items/{other}", "GET /items/7", "/tree",
+		"POST /any/{id}", "GET /exact/", "other.example.com/items/{id}", "nothing", "", " ", "GET ",
+		"GET /%zz", "HEAD /head"} {
+		registered, known := keying.Mux(mux).Registered(pattern)
+		assert.True(t, known)
+		assert.False(t, registered, pattern)
+	}
+}
+
+func TestRoute_RegisteredIsNotKnownToOthers(t *testing.T) {
+	_, known := keying.Route(func(*http.Request) (string, bool) { return "GET /a", true }).Registered("/b")
+	assert.False(t, known)
+	prefixed := keying.Route(func(r *http.Request) (string, bool) {
+		pattern, ok := keying.Mux(http.NewServeMux())(r)
+		return "v2 " + pattern, ok
+	})
+	_, known = prefixed.Registered("GET /a")
+	assert.False(t, known)
+	registered, _ := keying.Route(keying.Pattern).Registered("GET /a")
+	assert.True(t, registered, "a limiter around single handlers does not know the others")
+}
+
+// No request has the method by which the limiter asks: servers refuse it.
+func TestRoute_NoCallerAsks(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Fail(t, "reached", r.Method)
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: a\r\n\r\n", keying.Asking)
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
 }

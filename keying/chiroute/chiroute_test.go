@@ -183,6 +183,20 @@ func TestRouter_ListsEveryRouteThatItFinds(t *testing.T) {
 	}, chiroute.New(router).Routes())
 }
 
+func TestRouter_KnowsWhichRoutesAreRegistered(t *testing.T) {
+	router := chi.NewRouter()
+	routes := chiroute.New(router)
+	router.Route("/api", orders)
+	for route, want := range map[string]bool{
+		"GET /api/orders/{id}": true, "/api/any/{id}": true, "GET /api/slash": true,
+		"GET /api/slash/": false, "GET /orders/{id}": false, "/api/orders": false, "": false,
+	} {
+		registered, known := keying.Route(routes.Route).Registered(route)
+		assert.True(t, known)
+		assert.Equal(t, want, registered, route)
+	}
+}
+
 // Whatever is sent, the answers come from the list of routes.
 func TestRouter_AnswersNothingButRoutes(t *testing.T) {
 	router := chi.NewRouter()
