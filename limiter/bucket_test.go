@@ -117,7 +117,11 @@ func (s *bucketStore) PeekAt(at time.Time, charges []limiter.Charge) limiter.Out
 // Also each denial is asked again, on a copy, a nanosecond before its wait is
 // over and when it is.
 func TestBucket_AgreesWithTheModel(t *testing.T) {
-	const steps, stream = 200_000, 400
+	const stream = 400
+	steps := 200_000
+	if testing.Short() {
+		steps /= 20
+	}
 	shape := model.Shape{OneKey: true, OneLimit: true, Decisions: true}
 	f := func(now func() time.Time) limiter.Store { return &bucketStore{now: now} }
 	for seed := range uint64(steps / stream) {
