@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -19,6 +20,12 @@ type Config struct {
 	// Skip lets a request pass free, counted as "skipped"; nil means none. It is
 	// asked before anything is charged.
 	Skip func(*http.Request) bool
+	// Workloads are labels by which callers split their own budgets, for budgets
+	// ByWorkload; the zero value means none.
+	Workloads keying.Workloads
+	// Caller makes [keying.CallerFrom] know the caller in handlers. It costs two
+	// allocations, a copy of the request among them.
+	Caller bool
 	// Headers is the form in which answers state what is left; the zero value is
 	// [Draft11].
 	Headers Headers

@@ -15,12 +15,14 @@ import (
 // and may wrap any number of handlers; the zero Middleware is not usable, see
 // [New].
 type Middleware struct {
-	limiter  *limiter.Limiter
-	who      keying.Who
-	route    keying.Route
-	cfg      Config
-	mounts   *atomic.Int64 // of this limiter, in all middlewares
-	policies policies
+	limiter   *limiter.Limiter
+	who       keying.Who
+	route     keying.Route
+	workloads *keying.Folding
+	cfg       Config
+	mounts    *atomic.Int64 // of this limiter, in all middlewares
+	policies  policies
+	watch     watch
 }
 
 // New returns a middleware that charges l for each request: who says whom, and
@@ -43,7 +45,15 @@ func New(
 	if err := cfg.validate(l); err != nil {
 		return nil, err
 	}
-	return &Middleware{limiter: l, who: who, route: route, cfg: cfg.clone(), mounts: mountsOf(l)}, nil
+	if err := checkRoutes(l.Budgets()); err != nil {
+		return nil, err
+	}
+	workloads, err := cfg.Workloads.Folding()
+	if err != nil {
+		return nil, err
+	}
+	return &Middleware{limiter: l, who: who, route: route, workloads: workloads,
+		cfg: cfg.clone(), mounts: mountsOf(l)}, nil
 }
 
 // Handler returns next behind the limiter.
@@ -58,26 +68,26 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 const transport = "http"
 
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	route, ok := m.route(r)
-	if !ok {
-		route = keying.Unmatched
+	if m.keepsFromUpgrade(w, r) {
+		return
 	}
+	route, ok := m.find(r)
 	if !ok && m.preflight(r) || m.cfg.Skip != nil && m.cfg.Skip(r) {
 		m.limiter.Answered(transport, route, limiter.AnswerSkipped)
 		next.ServeHTTP(w, r)
 		return
 	}
-	who, err := m.who.Request(r)
+	who, err := m.principal(r)
 	if err != nil {
 		m.refuse(w, r, route, limiter.Decision{}, err)
 		return
 	}
-	marked, again := m.mark(r, who)
+	caller := limiter.Caller{Principal: who, Route: route, Workload: m.workloads.Request(r)}
+	marked, again := m.mark(r, caller)
 	if again {
 		next.ServeHTTP(w, r)
 		return
 	}
-	caller := limiter.Caller{Principal: who, Route: route}
 	d, told, err := m.take(r, caller)
 	if err != nil && !storeFailed(err) || !d.Allowed() {
 		m.refuse(w, r, route, d, err)
@@ -85,7 +95,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	m.limiter.Answered(transport, route, passed(err))
 	m.tell(w.Header(), told)
-	next.ServeHTTP(w, marked)
+	m.pass(w, marked, route, next)
 	if marked != r {
 		r.Pattern = marked.Pattern // as if the mux had got r itself
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"github.com/ration-go/ration/internal/callerkey"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -18,29 +19,36 @@ import (
 type charged struct {
 	context.Context
 	limiter *limiter.Limiter
-	who     limiter.Principal
+	caller  limiter.Caller
 	method  string
 	url     url.URL
 }
 
-// Value returns the mark that equals key, or what the outer contexts know.
+// Value returns the mark that equals key, its caller for [keying.CallerFrom], or
+// what the outer contexts know.
 func (c *charged) Value(key any) any {
-	if k, ok := key.(*charged); ok && k.limiter == c.limiter && k.who == c.who &&
-		k.method == c.method && k.url == c.url {
-		return c
+	switch k := key.(type) {
+	case *charged:
+		if k.limiter == c.limiter && k.caller.Principal == c.caller.Principal &&
+			k.method == c.method && k.url == c.url {
+			return c
+		}
+	case callerkey.Key:
+		return &c.caller
 	}
 	return c.Context.Value(key)
 }
 
-// mark returns the request as it goes on once it is charged to who, and whether
-// it has been charged already. Where a limiter is mounted only once no request
-// can meet it again, and none is marked: marking copies the request.
-func (m *Middleware) mark(r *http.Request, who limiter.Principal) (*http.Request, bool) {
-	if m.mounts.Load() < 2 {
+// mark returns the request as it goes on once it is charged to the caller, and
+// whether it has been charged already. Where a limiter is mounted only once no
+// request can meet it again, and none is marked unless handlers want to know the
+// caller: marking copies the request.
+func (m *Middleware) mark(r *http.Request, caller limiter.Caller) (*http.Request, bool) {
+	if m.mounts.Load() < 2 && !m.cfg.Caller {
 		return r, false
 	}
 	ctx := r.Context()
-	c := &charged{ctx, m.limiter, who, r.Method, *r.URL}
+	c := &charged{ctx, m.limiter, caller, r.Method, *r.URL}
 	if ctx.Value(c) != nil {
 		return r, true
 	}

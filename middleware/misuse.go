@@ -1,0 +1,143 @@
+package middleware
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ration-go/ration/internal/misuse"
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+)
+
+// watch notices where a limiter is mounted so that it cannot work, which only
+// requests show. Each kind of misuse is logged once.
+type watch struct {
+	routes    sync.Once     // the routes of budgets were looked up
+	unmatched misuse.Streak // requests that match no route
+	nobody    misuse.Streak // requests of callers whom nobody has named
+	moved     atomic.Bool   // told that the route changed further in
+	upgraded  atomic.Bool   // told that HTTP/2 began further in
+}
+
+// checkRoutes returns an error for a budget on a route that no request has.
+func checkRoutes(budgets []limiter.Budget) error {
+	for _, b := range budgets {
+		for i, route := range b.Routes {
+			if rest, ok := strings.CutPrefix(route, http.MethodHead+" "); ok {
+				return &limiter.ConfigError{Field: fmt.Sprintf("Budget %q.Routes[%d]", b.Name, i),
+					Value: route, Reason: "HEAD shares GET's route: want GET " + rest}
+			}
+		}
+	}
+	return nil
+}
+
+// knowRoutes looks the routes of all budgets up, at the first request: routers
+// are complete only then.
+func (m *Middleware) knowRoutes(ctx context.Context) {
+	var unknown []string
+	for _, b := range m.limiter.Budgets() {
+		for _, route := range b.Routes {
+			if route == keying.Unmatched || isFullMethod(route) {
+				continue
+			}
+			if registered, known := m.route.Registered(route); known && !registered {
+				unknown = append(unknown, route)
+			}
+		}
+	}
+	if unknown != nil {
+		m.limiter.Warn(ctx, "route-unknown", "budgets name routes that the router does not have, "+
+			"and do not limit them", slog.Any("routes", unknown))
+	}
+}
+
+// isFullMethod reports whether the route is one of gRPC, "/pkg.Service/Method":
+// a limiter may serve both.
+func isFullMethod(route string) bool {
+	service, method, found := strings.Cut(strings.TrimPrefix(route, "/"), "/")
+	return found && strings.Contains(service, ".") && !strings.ContainsAny(route, " {") &&
+		!strings.Contains(method, "/")
+}
+
+// find returns the route of a request, Unmatched where ok is false.
+func (m *Middleware) find(r *http.Request) (route string, ok bool) {
+	m.watch.routes.Do(func() { m.knowRoutes(r.Context()) })
+	if route, ok = m.route(r); ok {
+		m.watch.unmatched.Hit()
+		return route, true
+	}
+	if m.watch.unmatched.Miss() {
+		m.limiter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share "+
+			"one: around a mux want keying.Mux(mux), and chiroute.New of the outermost chi router",
+			slog.Int("requests", misuse.Patience))
+	}
+	return keying.Unmatched, false
+}
+
+// principal returns who sends a request.
+func (m *Middleware) principal(r *http.Request) (limiter.Principal, error) {
+	p, err := m.who.Request(r)
+	switch {
+	case !m.who.Expects():
+	case err == nil && p.Kind != limiter.KindAddress && p.Kind != limiter.KindShared:
+		m.watch.nobody.Hit()
+	case m.watch.nobody.Miss():
+		m.limiter.Warn(r.Context(), "no-principal", "no request so far had a principal: the "+
+			"authentication has to be outside the limiter and to call keying.WithPrincipal",
+			slog.Int("requests", misuse.Patience))
+	}
+	return p, err
+}
+
+// pass runs the handler, and looks whether it was that of the route: whatever
+// finds or changes it further in is out of the limiter's sight.
+func (m *Middleware) pass(
+	w http.ResponseWriter, r *http.Request, route string, next http.Handler,
+) {
+	method, path, pattern := r.Method, r.URL.Path, r.Pattern
+	next.ServeHTTP(w, r)
+	if m.watch.moved.Load() || r.URL == nil {
+		return
+	}
+	rewritten := r.Method != method || r.URL.Path != path
+	if !rewritten && (route != keying.Unmatched || r.Pattern == pattern) {
+		return
+	}
+	if served, ok := m.route(r); !ok || served == route || m.watch.moved.Swap(true) {
+		return
+	}
+	if rewritten {
+		m.limiter.Warn(r.Context(), "route-rewritten", "a request was charged on one route and "+
+			"served on another: what rewrites paths or methods belongs outside the limiter",
+			slog.String("charged", route))
+		return
+	}
+	m.limiter.Warn(r.Context(), "no-route", "a request's route was found further in than the "+
+		"limiter, so all requests share one: around a mux want keying.Mux(mux), and chiroute for chi")
+}
+
+// keepsFromUpgrade makes sure that nobody further in begins HTTP/2 without TLS on
+// the request's connection, all of whose requests would go past the limiter. It
+// reports whether the request is answered: a connection preface is.
+func (m *Middleware) keepsFromUpgrade(w http.ResponseWriter, r *http.Request) bool {
+	preface := r.Method == "PRI" && r.URL.Path == "*"
+	if !preface && r.Header["Http2-Settings"] == nil {
+		return false
+	}
+	delete(r.Header, "Http2-Settings")
+	if !m.watch.upgraded.Swap(true) {
+		m.limiter.Warn(r.Context(), "h2c-inside", "HTTP/2 without TLS was asked for and not begun: "+
+			"a handler for h2c belongs outside the limiter, or http.Server.Protocols in its place")
+	}
+	if preface {
+		m.limiter.Answered(transport, keying.Unmatched, limiter.AnswerErrorClosed)
+		w.WriteHeader(http.StatusHTTPVersionNotSupported)
+	}
+	return preface
+}
