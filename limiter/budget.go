@@ -139,6 +139,8 @@ func (b *budget) validate(s Store) error {
 		return &ConfigError{"Routes", b.Routes, "want no empty route"}
 	case b.OnError > Closed:
 		return &ConfigError{"OnError", uint8(b.OnError), "want Local, Open or Closed"}
+	case b.OnError == 0 && canFail(s):
+		return &ConfigError{"OnError", b.OnError, "the store can fail: want Closed, Open or Local"}
 	}
 	if err := b.Limit.Validate(); err != nil {
 		return err
@@ -147,6 +149,11 @@ func (b *budget) validate(s Store) error {
 		return within("Limit", err)
 	}
 	return nil
+}
+
+func canFail(s Store) bool {
+	f, ok := s.(Fallible)
+	return ok && f.CanFail()
 }
 
 func (b *budget) index() {

@@ -148,3 +148,29 @@ func TestOutcome_String(t *testing.T) {
 		limiter.Never.String(), limiter.Outcome(9).String()})
 	assert.False(t, limiter.Decision{}.Allowed(), "the zero decision allows nothing")
 }
+
+// fallible is a store that says whether it can fail.
+type fallible struct {
+	failing
+	can bool
+}
+
+func (f *fallible) CanFail() bool { return f.can }
+
+func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
+	budgets := []limiter.Budget{{Name: "a", Limit: limiter.PerHour(5), OnError: limiter.Open},
+		{Name: "b", Limit: limiter.PerHour(5)}}
+	_, err := limiter.New(&fallible{can: true}, budgets, limiter.Config{})
+	var config *limiter.ConfigError
+	require.ErrorAs(t, err, &config)
+	assert.Equal(t, "Budgets[1].OnError", config.Field)
+	assert.ErrorContains(t, err, "unset")
+
+	_, err = limiter.New(&fallible{can: false}, budgets, limiter.Config{})
+	require.NoError(t, err)
+	budgets[1].OnError = limiter.Closed
+	l, err := limiter.New(&fallible{can: true}, budgets, limiter.Config{})
+	require.NoError(t, err)
+	budgets[1].OnError = 0
+	require.ErrorAs(t, l.Reload(budgets), &config, "and so at a reload")
+}

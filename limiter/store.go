@@ -98,3 +98,9 @@ type Resetter interface {
 type Planner interface {
 	Plan(budgets []string)
 }
+
+// Fallible is a Store that says whether it can fail. Where it can, each [Budget]
+// must say by OnError what then holds; a store that is not Fallible never fails.
+type Fallible interface {
+	CanFail() bool
+}
