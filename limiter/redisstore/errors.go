@@ -1,0 +1,99 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// errLate is the answer of a script that began after its deadline: it did
+// nothing.
+var errLate = errors.New("redisstore: the server ran the script after its deadline")
+
+// Errors of the script.
+const (
+	replyNewer   = "RATIONNEWER "
+	replySpoiled = "RATIONSPOILED "
+)
+
+// refusals are replies of a server that has run nothing. Those that pass by
+// themselves are worth another try.
+var refusals = []struct {
+	prefix string
+	passes bool
+}{
+	{"NOSCRIPT ", true}, {"READONLY ", true}, {"LOADING ", true}, {"MASTERDOWN ", true},
+	{"TRYAGAIN ", true}, {"CLUSTERDOWN ", true}, {"BUSY ", true},
+	{"NOREPLICAS ", false}, {"OOM ", false}, {"MISCONF ", false},
+	{"ERR max number of clients reached", false},
+}
+
+// refusal returns whether err is a reply that says that nothing has run, and
+// whether that may pass by itself.
+func refusal(err error) (refused, passes bool) {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false, false
+	}
+	for _, r := range refusals {
+		if strings.HasPrefix(reply.Error(), r.prefix) {
+			return true, r.passes
+		}
+	}
+	return false, false
+}
+
+// storeError returns err as the error of a call that was, or was not, written to
+// a connection.
+func storeError(err error, sent bool) *limiter.StoreError {
+	var reply redis.Error
+	isReply := errors.As(err, &reply)
+	refused, _ := refusal(err)
+	switch {
+	case errors.Is(err, errLate):
+		return &limiter.StoreError{Reason: limiter.Timeout, Err: err}
+	case refused:
+		return &limiter.StoreError{Reason: limiter.Unavailable, Err: err}
+	case isReply:
+		return &limiter.StoreError{Reason: limiter.Other, Err: explain(reply)}
+	case sent:
+		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: err}
+	case timedOut(err):
+		return &limiter.StoreError{Reason: limiter.Timeout, Err: err}
+	default:
+		return &limiter.StoreError{Reason: limiter.Unavailable, Err: err}
+	}
+}
+
+func timedOut(err error) bool {
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.As(err, &network) && network.Timeout()
+}
+
+// explain says more of the script's own errors.
+func explain(reply error) error {
+	text := reply.Error()
+	if key, ok := strings.CutPrefix(text, replySpoiled); ok {
+		return fmt.Errorf("redisstore: the value of %q is no account; a Take deletes it, so that "+
+			"the account is full", key)
+	}
+	if key, ok := strings.CutPrefix(text, replyNewer); ok {
+		return fmt.Errorf("redisstore: the value of %q has a format newer than this program "+
+			"knows; it is left as it is", key)
+	}
+	return reply
+}
+
+// mayHaveRun reports whether a call that ended with err may have changed
+// something.
+func mayHaveRun(err error) bool {
+	var store *limiter.StoreError
+	return errors.As(err, &store) && store.Reason == limiter.Ambiguous
+}

@@ -1,0 +1,273 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ration-go/ration/internal/instant"
+	"github.com/ration-go/ration/internal/keytext"
+	"github.com/ration-go/ration/limiter"
+)
+
+// Client is a connection to one server, or to the master that a Sentinel names:
+// a *redis.Client, or any other client of package redis that sends a command at
+// once and to one place.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// Config is how a [Store] uses its server. The zero Config is usable; processes
+// that share accounts have the same Prefix and Secret.
+type Config struct {
+	// Prefix begins every key, so that limiters can share a server with others;
+	// empty means "ration:". It has no braces.
+	Prefix string
+	// Timeout bounds each call, whatever the client's own timeouts are; 0 means
+	// 50 ms.
+	Timeout time.Duration
+	// Secret keys the hash under which principals appear in key names. Without
+	// one, whoever can list the keys can search for known ids.
+	Secret []byte
+	// MaxAhead is how far ahead of the server's clock the latest instant of an
+	// account may be, after the clock was set back or another server took over.
+	// What is further ahead is set to now, with its balance kept; 0 means a
+	// minute.
+	MaxAhead time.Duration
+	// Now is the clock, for tests and replay; nil is the server's. Keys then live
+	// an hour longer than they need, since this clock may stand still. Its range
+	// is 142 years to both sides of 1970. It is called with no lock held.
+	Now func() time.Time
+}
+
+// Store is a [limiter.Store] in a Redis or Valkey server. Any number of
+// processes share its accounts. It is safe for concurrent use; the zero Store is
+// not usable, see [New]. It opens no connection and has no goroutine of its own.
+type Store struct {
+	client   Client
+	keys     keys
+	timeout  time.Duration
+	maxAhead int64 // microseconds
+	slack    int64 // how long keys outlive their accounts
+	now      func() time.Time
+	clock    serverClock
+
+	reanchored atomic.Int64
+}
+
+var (
+	_ limiter.Store    = (*Store)(nil)
+	_ limiter.Resetter = (*Store)(nil)
+	_ limiter.Fallible = (*Store)(nil)
+)
+
+// slack is how long keys outlive their accounts where the clock is the user's.
+const slack = time.Hour
+
+// New returns a store on the client's server. It does no I/O: a server that is
+// down is found out by the first call. The error is a *[limiter.ConfigError].
+func New(client Client, cfg Config) (*Store, error) {
+	if err := checkClient(client); err != nil {
+		return nil, err
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = defaultPrefix
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 50 * time.Millisecond
+	}
+	if cfg.MaxAhead == 0 {
+		cfg.MaxAhead = time.Minute
+	}
+	switch {
+	case strings.ContainsAny(cfg.Prefix, "{}"):
+		return nil, &limiter.ConfigError{Field: "Config.Prefix", Value: cfg.Prefix,
+			Reason: "want no braces: they say which slot of a cluster a key is in"}
+	case cfg.Timeout < time.Millisecond:
+		return nil, &limiter.ConfigError{Field: "Config.Timeout", Value: cfg.Timeout,
+			Reason: "want at least 1ms, or 0 for 50ms"}
+	case cfg.MaxAhead < 0:
+		return nil, &limiter.ConfigError{Field: "Config.MaxAhead", Value: cfg.MaxAhead,
+			Reason: "want more than 0, or 0 for 1m"}
+	}
+	s := &Store{
+		client:   client,
+		keys:     keys{cfg.Prefix, keytext.New(cfg.Secret)},
+		timeout:  cfg.Timeout,
+		maxAhead: cfg.MaxAhead.Microseconds(),
+		now:      cfg.Now,
+		clock:    serverClock{start: time.Now()},
+	}
+	if cfg.Now != nil {
+		s.slack = slack.Microseconds()
+	}
+	return s, nil
+}
+
+// checkClient refuses clients of which a request cannot be one script on one
+// server.
+func checkClient(client Client) error {
+	v := reflect.ValueOf(client)
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return &limiter.ConfigError{Field: "Client", Reason: "want a client, not nil"}
+	}
+	var reason string
+	switch client.(type) {
+	case *redis.Ring:
+		reason = "a Ring moves accounts to other servers where one is away, and so forgets what " +
+			"was used: want a client of one server, or of a Sentinel"
+	case *redis.ClusterClient:
+		reason = "the keys of one request can lie on several servers of a Cluster: want a client of " +
+			"one server, or of a Sentinel"
+	case redis.Pipeliner:
+		reason = "a pipeline answers only when it is executed: want a client"
+	default:
+		return nil
+	}
+	return &limiter.ConfigError{Field: "Client", Value: fmt.Sprintf("%T", client), Reason: reason}
+}
+
+// CanFail reports true: every budget on this store needs an OnError.
+func (s *Store) CanFail() bool { return true }
+
+// Check says whether the server can hold l exactly: valid, and in numbers below
+// 2^53, which holds for every limit whose capacity times Per in microseconds is
+// below 2^52, and for more of them where Tokens and Per have common factors. The
+// error is a *[limiter.ConfigError] that says what is wrong.
+func (s *Store) Check(l limiter.Limit) error {
+	_, err := newRule(l)
+	return err
+}
+
+// Take decides the charges together and debits all or none; see [limiter.Store].
+// It is one script call whatever the number of charges.
+//
+// The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
+// is not valid; ctx's own where it ends first, and then the charges may have been
+// debited or not; else a *[limiter.StoreError].
+func (s *Store) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+	return s.decide(ctx, charges, take)
+}
+
+// Peek says what Take would say, and changes nothing. Its errors are those of
+// Take.
+func (s *Store) Peek(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+	return s.decide(ctx, charges, peek)
+}
+
+func (s *Store) decide(
+	ctx context.Context, charges []limiter.Charge, v verb,
+) (limiter.Decision, error) {
+	if err := limiter.CheckTake(charges); err != nil {
+		return limiter.Decision{}, err
+	}
+	draws, err := newDraws(charges)
+	if err != nil {
+		return limiter.Decision{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return limiter.Decision{}, err
+	}
+	if len(draws) == 0 {
+		return limiter.Decision{Outcome: limiter.Allow}, nil
+	}
+	c := s.newCall(v, len(draws))
+	for i := range draws {
+		c.keys = append(c.keys, s.keys.text(draws[i].charge.Key))
+		c.args = draws[i].appendArg(c.args)
+	}
+	reply, err := c.run(ctx)
+	if err != nil {
+		return limiter.Decision{}, err
+	}
+	numbers := numbers{text: reply}
+	for i := range draws {
+		draws[i].read(&numbers)
+	}
+	s.count(&numbers)
+	if numbers.bad {
+		return limiter.Decision{}, garbled(reply)
+	}
+	allowed := decide(draws)
+	return answer(draws, charges, allowed && v == take), nil
+}
+
+// garbled is the error for a reply that the script cannot have made.
+func garbled(reply string) error {
+	return &limiter.StoreError{Reason: limiter.Ambiguous,
+		Err: fmt.Errorf("redisstore: the server replied %q, which is no answer", reply)}
+}
+
+// newCall reads the clock, where it is the user's.
+func (s *Store) newCall(v verb, keys int) *call {
+	c := &call{store: s, verb: v, keys: make([]string, 0, keys)}
+	c.args = make([]byte, 0, keys*argLen)
+	if s.now != nil {
+		at := instant.Of(s.now())
+		c.now = at / 1000
+		if at%1000 < 0 {
+			c.now--
+		}
+		c.now = max(-most/2, min(c.now, most/2))
+	}
+	return c
+}
+
+// count reads the end of a reply: how many anchors were set back to now.
+func (s *Store) count(n *numbers) {
+	if !n.bad && n.text != "" {
+		s.reanchored.Add(n.next())
+		n.bad = n.bad || n.text != ""
+	}
+}
+
+// Settle corrects what was taken; see [limiter.Store]. The error is
+// [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError], all
+// before anything is changed, or a *[limiter.StoreError]. After one that is
+// Ambiguous the receipts are consumed, so that nothing is ever settled twice; a
+// ctx that ends has no effect.
+func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckSettle(charges); err != nil {
+		return err
+	}
+	c := s.newCall(settle, len(charges))
+	for i := range charges {
+		r, err := newRule(charges[i].Limit)
+		if err != nil {
+			return err
+		}
+		at, _, _, _ := charges[i].Receipt.Taken()
+		correction := max(-most, min(charges[i].Cost, most))
+		c.keys = append(c.keys, s.keys.text(charges[i].Key))
+		c.args = appendNumbers(r.appendHead(c.args), correction, at/int64(time.Microsecond))
+	}
+	if len(charges) == 0 {
+		return nil
+	}
+	reply, err := c.run(context.WithoutCancel(ctx))
+	if err == nil {
+		numbers := numbers{text: reply}
+		s.count(&numbers)
+	}
+	if err == nil || mayHaveRun(err) {
+		for i := range charges {
+			charges[i].Receipt = limiter.Receipt{}
+		}
+	}
+	return err
+}
+
+// Stats is what a [Store] has seen.
+type Stats struct {
+	// Reanchored counts the accounts whose latest instant was further ahead than
+	// Config.MaxAhead and was set to now.
+	Reanchored int64
+}
+
+// Stats returns what the store has seen since New.
+func (s *Store) Stats() Stats { return Stats{Reanchored: s.reanchored.Load()} }

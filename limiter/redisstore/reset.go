@@ -1,0 +1,21 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Reset makes the accounts of the charges full, by deleting their keys; see
+// [limiter.Resetter]. The error is a *[limiter.StoreError], or ctx's own.
+func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	if err := ctx.Err(); err != nil || len(charges) == 0 {
+		return err
+	}
+	c := s.newCall(reset, len(charges))
+	for i := range charges {
+		c.keys = append(c.keys, s.keys.text(charges[i].Key))
+	}
+	_, err := c.run(ctx)
+	return err
+}
