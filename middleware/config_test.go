@@ -1,0 +1,224 @@
+package middleware_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/middleware"
+)
+
+func TestNew_NamesTheFieldThatIsWrong(t *testing.T) {
+	f := newFixture(t, perHour(1), limiter.Budget{Name: "shared", Limit: limiter.PerSecond(1)})
+	tests := []struct {
+		field string
+		cfg   middleware.Config
+	}{
+		{"Config.Headers", middleware.Config{Headers: 9}},
+		{"Config.Jitter", middleware.Config{Jitter: -1}},
+		{"Config.Jitter", middleware.Config{Jitter: time.Hour + 1}},
+		{"Config.Public[1]", middleware.Config{Public: []string{"shared", "shraed"}}},
+		{"Config.Unavailable[0]", middleware.Config{Unavailable: []string{""}}},
+		{"Config.Unavailable[0]", middleware.Config{Unavailable: []string{"all"}}}, // one caller's
+	}
+	for _, tt := range tests {
+		m, err := middleware.New(f.limiter, byUser, keying.Pattern, tt.cfg)
+		assert.Nil(t, m)
+		var config *limiter.ConfigError
+		if assert.ErrorAs(t, err, &config, tt.field) {
+			assert.Equal(t, tt.field, config.Field)
+		}
+	}
+	_, err := middleware.New(f.limiter, byUser, keying.Pattern, middleware.Config{
+		Public: []string{"shared"}, Unavailable: []string{"shared"}, Jitter: time.Hour})
+	assert.NoError(t, err)
+}
+
+func TestConfig_ASharedBudgetMayAnswer503(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "service", Limit: limiter.PerMinute(1)})
+	var cost int64
+	cfg := costs(&cost)
+	cfg.Unavailable, cfg.Public = []string{"service"}, []string{"service"}
+	server := serve(t, f.middleware(t, byAddress, keying.Pattern, cfg)(http.NotFoundHandler()))
+	cost = 1
+	exchange(t, server, "GET", "/", "")
+	resp, body := exchange(t, server, "GET", "/", "")
+	assert.Equal(t, `503 Service Unavailable
+Cache-Control: no-store
+Content-Type: application/problem+json
+Ratelimit: "service";r=0;t=60
+Ratelimit-Policy: "service";q=1;w=60
+Retry-After: 60
+
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",`+
+		`"title":"Temporary Reduced Capacity","status":503,"violated-policies":["service"]}
+`, golden(resp, body))
+	cost = 2
+	resp, _ = exchange(t, server, "GET", "/", "")
+	assert.Equal(t, 429, resp.StatusCode, "no capacity will ever do for it")
+	assert.Equal(t, []string{"http unmatched allow", "http unmatched deny", "http unmatched never"},
+		f.seen.take())
+}
+
+func TestConfig_DeniedWritesTheAnswer(t *testing.T) {
+	tests := []struct {
+		name   string
+		write  func(w http.ResponseWriter)
+		status int
+		body   string
+	}{
+		{"body", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<p>slow down") }, 429, "<p>slow down"},
+		{"nothing", func(http.ResponseWriter) {}, 429, ""},
+		{"status", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(w, "tea")
+		}, 418, "tea"},
+		{"informational", func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints) }, 429, ""},
+		{"flush", func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }, 429, ""},
+		{"deadline", func(w http.ResponseWriter) {
+			if http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Hour)) == nil {
+				_, _ = io.WriteString(w, "set")
+			}
+		}, 429, "set"},
+		{"copy", func(w http.ResponseWriter) {
+			_, _ = io.Copy(w, bytes.NewReader([]byte("copied")))
+		}, 429, "copied"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, perHour(1))
+			server := serve(t, f.middleware(t, byAddress, keying.Pattern, middleware.Config{
+				Denied: func(w http.ResponseWriter, _ *http.Request, d limiter.Decision) {
+					assert.Equal(t, limiter.Deny, d.Outcome)
+					assert.Equal(t, "all", d.Budget)
+					assert.Equal(t, "3600", w.Header().Get("Retry-After"))
+					assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+					assert.NotEmpty(t, w.Header().Get("RateLimit"))
+					assert.Empty(t, w.Header().Get("Content-Type"))
+					tt.write(w)
+				},
+			})(http.NotFoundHandler()))
+			exchange(t, server, "GET", "/", "")
+			resp, body := exchange(t, server, "GET", "/", "")
+			assert.Equal(t, tt.status, resp.StatusCode)
+			assert.Equal(t, tt.body, body)
+			assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+		})
+	}
+}
+
+func TestConfig_DeniedHearsOfNever(t *testing.T) {
+	f := newFixture(t, perHour(1))
+	cost := int64(2)
+	cfg := costs(&cost)
+	var outcome limiter.Outcome
+	cfg.Denied = func(_ http.ResponseWriter, _ *http.Request, d limiter.Decision) { outcome = d.Outcome }
+	resp := ask(f.middleware(t, byAddress, keying.Pattern, cfg)(http.NotFoundHandler()), "GET", "/")
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Empty(t, resp.Header.Get("Retry-After"))
+	assert.Equal(t, limiter.Never, outcome)
+}
+
+func TestConfig_FailedWritesTheAnswer(t *testing.T) {
+	secret := errors.New("dial tcp 10.1.2.3:6379")
+	down, err := limiter.New(failing{err: secret}, []limiter.Budget{{Name: "all",
+		Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(1), OnError: limiter.Closed}},
+		limiter.Config{})
+	require.NoError(t, err)
+	tests := []struct {
+		name   string
+		l      *limiter.Limiter
+		who    keying.Who
+		cost   int64
+		is     error
+		status int
+		header string
+		want   string
+	}{
+		{"nobody", newFixture(t, perHour(1)).limiter, byUser, 1, limiter.ErrNobody, 401,
+			"Www-Authenticate", challenge},
+		{"store", down, byAddress, 1, secret, 503, "Retry-After", "1"},
+		{"cost", newFixture(t, perHour(1)).limiter, byAddress, -1, nil, 500, "Retry-After", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := costs(&tt.cost)
+			cfg.Failed = func(w http.ResponseWriter, _ *http.Request, err error) {
+				if tt.is != nil {
+					assert.ErrorIs(t, err, tt.is)
+				}
+				_, _ = io.WriteString(w, "own words")
+			}
+			m, err := middleware.New(tt.l, tt.who, keying.Pattern, cfg)
+			require.NoError(t, err)
+			resp := ask(m.Handler(http.NotFoundHandler()), "GET", "/")
+			assert.Equal(t, tt.status, resp.StatusCode)
+			assert.Equal(t, tt.want, resp.Header.Get(tt.header))
+			assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "own words", string(body))
+		})
+	}
+}
+
+func TestConfig_JitterIsNeverBelowTheTrueWait(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "all", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(1)})
+	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{Jitter: 3 * time.Second})(
+		http.NotFoundHandler())
+	ask(h, "GET", "/")
+	seen := map[int64]int{}
+	for range 1000 {
+		got := read(t, ask(h, "GET", "/").Header)
+		assert.EqualValues(t, 60, got.effective)
+		seen[got.backoff]++
+	}
+	for _, backoff := range []int64{61, 62, 63} {
+		assert.Greater(t, seen[backoff], 100, seen)
+		seen[backoff] = 0
+	}
+	delete(seen, 60) // one nanosecond in three seconds
+	assert.Equal(t, map[int64]int{61: 0, 62: 0, 63: 0}, seen)
+}
+
+func TestConfig_BudgetsByRoute(t *testing.T) {
+	f := newFixture(t,
+		limiter.Budget{Name: "reports", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(1),
+			Routes: []string{"GET /reports/{id}"}},
+		limiter.Budget{Name: "others", Scope: perRoute, Limit: limiter.PerHour(2),
+			Routes: []string{"GET /orders/{id}", "GET /users/{id}"}})
+	mux := http.NewServeMux()
+	for _, pattern := range []string{"/reports/{id}", "/orders/{id}", "/users/{id}", "/free"} {
+		mux.HandleFunc("GET "+pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	h := f.middleware(t, byAddress, keying.Mux(mux), middleware.Config{})(mux)
+	got := map[string]string{}
+	for _, path := range []string{"/reports/1", "/orders/1", "/users/1", "/free"} {
+		for range 3 {
+			got[path] += " " + strconv.Itoa(ask(h, "GET", path).StatusCode)
+		}
+	}
+	assert.Equal(t, map[string]string{"/reports/1": " 200 429 429", "/orders/1": " 200 200 429",
+		"/users/1": " 200 200 429", "/free": " 200 200 200"}, got)
+}
+
+func TestConfig_BelongsToTheMiddleware(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "shared", Limit: limiter.PerHour(1)})
+	public := []string{"shared"}
+	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{Public: public})(
+		http.NotFoundHandler())
+	public[0] = "other"
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	assert.Equal(t, "shared", read(t, w.Header()).name)
+}
