@@ -107,8 +107,10 @@ type Key struct {
 
 // Compare orders keys by budget, principal, route and workload.
 func (k Key) Compare(other Key) int {
+	if order := cmp.Compare(k.Budget, other.Budget); order != 0 {
+		return order
+	}
 	return cmp.Or(
-		cmp.Compare(k.Budget, other.Budget),
 		cmp.Compare(k.Principal.Kind, other.Principal.Kind),
 		cmp.Compare(k.Principal.Tenant, other.Principal.Tenant),
 		cmp.Compare(k.Principal.ID, other.Principal.ID),

@@ -69,11 +69,14 @@ func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
 //     and a credit above what was taken is a *CostError, both before anything is
 //     changed. A credit never lifts above the capacity, a debit never below minus
 //     the capacity.
-//   - R10 A changed limit never mints. The first Take to show it carries the
-//     balance over; so does one that is refused, and the account refills at the
-//     new rate from then on.
+//   - R10 A changed limit never mints. The first Take to show it that debits the
+//     account, or that the account cannot pay, carries the balance over; from then
+//     on the account refills by the new limit.
+//   - R11 Fixed windows are whole multiples of Per since the Unix epoch. An entry
+//     of a rolling log leaves it when Per has passed.
 //   - R12 Methods are safe for concurrent use and linearizable; hooks such as a
 //     clock run with no lock held.
+//   - K5 Keys that differ in any part are different accounts.
 //   - R13 Memory is bounded, or the store says by what.
 //   - R14 An error is a *CostError or *[ConfigError] (the caller's mistake),
 //     ErrReceipt, a *[StoreError], or the context's own.

@@ -72,22 +72,27 @@ func (u Uint128) ceilDiv(y uint64) uint64 {
 // CompareRatios compares a/b with c/d, exactly, by 256-bit products; b and d are
 // not 0.
 func CompareRatios(a, b, c, d Uint128) int {
-	x, y := mul256(a, d), mul256(c, b)
-	for i := range x {
-		if x[i] != y[i] {
-			return cmp.Compare(x[i], y[i])
-		}
+	if b == d {
+		return a.compare(c)
 	}
-	return 0
+	x, y := mul256(a, d), mul256(c, b)
+	return cmp.Or(x.high.compare(y.high), x.low.compare(y.low))
 }
 
-// mul256 returns u*v as four words, the most significant first.
-func mul256(u, v Uint128) [4]uint64 {
+func (u Uint128) compare(v Uint128) int {
+	return cmp.Or(cmp.Compare(u.Hi, v.Hi), cmp.Compare(u.Lo, v.Lo))
+}
+
+// uint256 is a product of two Uint128.
+type uint256 struct{ high, low Uint128 }
+
+// mul256 returns u*v, exactly.
+func mul256(u, v Uint128) uint256 {
 	low, high := mul(u.Lo, v.Lo), mul(u.Hi, v.Hi)
 	a, b := mul(u.Lo, v.Hi), mul(u.Hi, v.Lo)
 	w1, c1 := bits.Add64(low.Hi, a.Lo, 0)
 	w1, c2 := bits.Add64(w1, b.Lo, 0)
 	w2, c3 := bits.Add64(high.Lo, a.Hi, c1)
 	w2, c4 := bits.Add64(w2, b.Hi, c2)
-	return [4]uint64{high.Hi + c3 + c4, w2, w1, low.Lo}
+	return uint256{Uint128{high.Hi + c3 + c4, w2}, Uint128{w1, low.Lo}}
 }

@@ -11,7 +11,7 @@ import (
 // region is the part of the cap for one sort of callers: by address, or all
 // others.
 type region struct {
-	sort    byte // in the names of its overflow accounts
+	sort    uint64 // in the names of its overflow accounts
 	cap     int64
 	live    atomic.Int64
 	pools   atomic.Int64 // budgets that share it
@@ -33,9 +33,14 @@ const overflowAccounts = shardCount
 // unplanned is how many budgets a store reckons with before it knows them.
 const unplanned = 4
 
+// room reports whether the pool's share has n places left.
+func (p *pool) room(n int64) bool {
+	return p.live.Load()+n <= p.share() && p.region.live.Load()+n <= p.region.cap
+}
+
 // admit takes n places of the pool's share, or none.
 func (p *pool) admit(n int64) bool {
-	if p.live.Load()+n > p.share() || p.region.live.Load()+n > p.region.cap {
+	if !p.room(n) {
 		return false
 	}
 	p.add(n)

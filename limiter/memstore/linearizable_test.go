@@ -1,5 +1,3 @@
-//go:build porcupine
-
 package memstore_test
 
 import (

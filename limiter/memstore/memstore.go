@@ -30,9 +30,10 @@ type Config struct {
 // is bad at is more than one process: each counts for itself.
 type Store struct {
 	hash    hasher
-	clock   func() int64
-	hooked  bool         // the clock is the user's
-	latest  atomic.Int64 // the latest instant used; only for a user's clock
+	now     func() time.Time // the user's clock; nil is the real one
+	latest  atomic.Int64     // the latest instant that the user's clock gave
+	start   time.Time        // the real clock is base, which start is in nanoseconds,
+	base    int64            // plus the monotonic time since then
 	classes *catalog
 	shards  [shardCount]shard
 	several shard // stands for more than one in a lockSet
@@ -52,10 +53,11 @@ func New(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		hash:    newHasher(),
-		clock:   instant.Clock(cfg.Now),
-		hooked:  cfg.Now != nil,
+		now:     cfg.Now,
+		start:   time.Now(),
 		classes: newCatalog(cfg.MaxAccounts),
 	}
+	s.base = instant.Of(s.start)
 	s.latest.Store(math.MinInt64)
 	return s, nil
 }
@@ -110,26 +112,38 @@ func (s *Store) run(
 	draws []draw, charges []limiter.Charge, take bool, decision *limiter.Decision,
 ) error {
 	var locks lockSet
-	if err := s.name(draws, charges, &locks); err != nil {
+	s.place(draws, charges, &locks)
+	if err := join(draws); err != nil {
 		return err
 	}
 	read := s.readHook()
 	s.lock(&locks)
 	now := s.instant(read)
-	allowed, err := s.locate(draws, now)
+	err := s.locate(draws, now, take)
 	if err == nil {
-		s.apply(draws, now, allowed, take)
-		pick(draws, now, allowed && take, decision)
+		s.answer(draws, now, take, decision)
 	}
 	release(draws)
 	s.unlock(&locks)
 	return err
 }
 
+// answer decides, debits and writes the results, with the locks held.
+func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Decision) {
+	allowed := s.judge(draws, now)
+	if take {
+		s.rebase(draws, now)
+	}
+	if allowed {
+		s.debit(draws, now, take)
+	}
+	pick(draws, now, allowed && take, decision)
+}
+
 // readHook reads a user's clock, which must happen without a lock.
 func (s *Store) readHook() int64 {
-	if s.hooked {
-		return s.clock()
+	if s.now != nil {
+		return instant.Of(s.now())
 	}
 	return 0
 }
@@ -138,8 +152,8 @@ func (s *Store) readHook() int64 {
 // clock is read under them, so that it never goes back for an account; a user's
 // was read before, and what is later counts.
 func (s *Store) instant(read int64) int64 {
-	if !s.hooked {
-		return s.clock()
+	if s.now == nil {
+		return s.base + int64(time.Since(s.start))
 	}
 	for {
 		latest := s.latest.Load()
@@ -182,30 +196,29 @@ func (s *Store) correct(d *draw, now int64) {
 	at, _, place, _ := d.charge.Receipt.Taken()
 	d.pin(s, place == placeInOverflow)
 	defer d.class.unpin()
-	name := d.own
 	if d.class.spill {
-		name = s.hash.overflow(d.class.pool)
+		d.name = s.hash.overflow(d.class.pool)
 	}
 	d.charge.Receipt = limiter.Receipt{}
-	if r := d.shard.find(name); r != nil {
+	if r := d.shard.find(d.name); r != nil {
 		stored := s.classes.class(r.class)
 		a := d.shard.load(r, stored)
 		if !a.Full(now) {
 			a.Settle(now, at, d.charge.Cost)
 			d.shard.save(r, r.class, a, stored.isLog())
-			d.shard.expect(name, now, &a)
+			d.shard.expect(d.name, now, &a)
 			return
 		}
 		// Full again is the same as none, whatever limit the record has.
-		d.shard.drop(name, s.classes)
+		d.shard.drop(d.name, s.classes)
 	}
-	a, _ := account.Account{}.Under(&d.class.rule, now)
-	a.Settle(now, at, d.charge.Cost)
-	if a.Full(now) {
+	d.account, _ = account.Account{}.Under(&d.class.rule, now)
+	d.account.Settle(now, at, d.charge.Cost)
+	if d.account.Full(now) {
 		return
 	}
 	d.class.take(d.class.size)
-	s.insert(d, name, a, now)
+	s.insert(d, now)
 }
 
 // Reset makes the accounts of the charges full; see [limiter.Resetter]. It never
@@ -216,7 +229,7 @@ func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 	s.place(draws, charges, &locks)
 	s.lock(&locks)
 	for i := range draws {
-		draws[i].shard.drop(draws[i].own, s.classes)
+		draws[i].shard.drop(draws[i].name, s.classes)
 	}
 	s.unlock(&locks)
 	return nil

@@ -153,4 +153,6 @@ func possible(t *testing.T, d limiter.Decision) {
 	}
 }
 
-func BenchmarkWorkload(b *testing.B) { storetest.Bench(b, harness(0)) }
+func BenchmarkTake(b *testing.B) {
+	b.Run("store=mem", func(b *testing.B) { storetest.Bench(b, harness(0)) })
+}

@@ -1,0 +1,186 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/limiter"
+)
+
+// judge brings each account to now and decides it, and reports whether the
+// request is allowed.
+func (s *Store) judge(draws []draw, now int64) bool {
+	allowed := true
+	for i := range draws {
+		d := &draws[i]
+		if !leads(draws, i) {
+			continue
+		}
+		if d.record != nil && d.record.class == d.number {
+			d.account = d.shard.load(d.record, d.class)
+			d.used = d.account.Used(now)
+		} else {
+			d.convert(s, now)
+		}
+		d.outcome = d.class.rule.Judge(d.used, d.cost)
+		allowed = allowed && (d.outcome == account.Allow || d.charge.Shadow)
+	}
+	return allowed
+}
+
+// convert brings an account that is not kept, or under another limit, to the
+// charge's limit.
+func (d *draw) convert(s *Store, now int64) {
+	if d.record != nil {
+		d.account = d.shard.load(d.record, s.classes.class(d.record.class))
+	}
+	d.account, d.used = d.account.Under(&d.class.rule, now)
+}
+
+// debit takes the costs of an allowed request. Records are written before any is
+// added, which may move others.
+func (s *Store) debit(draws []draw, now int64, take bool) {
+	added := false
+	for i := range draws {
+		d := &draws[i]
+		if !leads(draws, i) || d.outcome != account.Allow || d.cost == 0 {
+			continue
+		}
+		if !take {
+			d.account = d.account.Clone()
+		}
+		d.used = d.account.Debit(d.used, now, d.cost)
+		switch {
+		case !take:
+		case d.record == nil:
+			added = true
+		default:
+			d.save(s, now)
+		}
+	}
+	if added {
+		s.addRecords(draws, now)
+	}
+}
+
+// rebase carries the balances of accounts that cannot pay over to limits that
+// they show for the first time, so that they refill by those from now on.
+func (s *Store) rebase(draws []draw, now int64) {
+	for i := range draws {
+		d := &draws[i]
+		if leads(draws, i) && d.outcome == account.Deny && d.record != nil &&
+			d.record.class != d.number {
+			d.save(s, now)
+		}
+	}
+}
+
+// save writes the account to its record, and moves it to the charge's class,
+// under which it may be full earlier.
+func (d *draw) save(s *Store, now int64) {
+	if d.record.class == d.number {
+		d.shard.save(d.record, d.number, d.account, d.class.isLog())
+		return
+	}
+	stored := s.classes.class(d.record.class)
+	d.shard.save(d.record, d.number, d.account, stored.isLog())
+	d.shard.expect(d.name, now, &d.account)
+	d.class.refs.Add(1)
+	d.class.take(d.class.size)
+	stored.release(stored.size)
+	stored.unpin()
+}
+
+// addRecords adds records for the accounts that have none and were debited.
+func (s *Store) addRecords(draws []draw, now int64) {
+	for i := range draws {
+		d := &draws[i]
+		if leads(draws, i) && d.record == nil && d.outcome == account.Allow && d.cost > 0 {
+			if !d.admitted { // an overflow account, for which room is set aside
+				d.class.take(d.class.size)
+			}
+			d.admitted = false
+			s.insert(d, now)
+		}
+	}
+}
+
+// insert adds a record for the account, whose place is taken already.
+func (s *Store) insert(d *draw, now int64) {
+	r := record{high: d.name.high, low: d.name.low}
+	d.shard.save(&r, d.number, d.account, false)
+	d.class.refs.Add(1)
+	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
+}
+
+// pick writes the results and receipts, and the decision (R6).
+func pick(draws []draw, now int64, taken bool, decision *limiter.Decision) {
+	best := -1
+	for i := range draws {
+		d := &draws[i]
+		if leads(draws, i) {
+			d.answer(now)
+		} else {
+			d.charge.Result = root(draws, i).charge.Result
+		}
+		d.charge.Receipt = limiter.Receipt{}
+		if taken {
+			d.receipt(root(draws, i), now)
+		}
+		if !d.charge.Shadow && (best < 0 || decidesBefore(draws, i, best)) {
+			best = i
+		}
+	}
+	if best < 0 {
+		decision.Outcome = limiter.Allow
+		return
+	}
+	c := draws[best].charge
+	decision.Outcome, decision.Budget, decision.Limit = c.Result.Outcome, c.Key.Budget, c.Limit
+	decision.Remaining = c.Result.Remaining
+	decision.RetryAfter, decision.ResetAfter = c.Result.RetryAfter, c.Result.ResetAfter
+}
+
+// answer writes the result of a lead.
+func (d *draw) answer(now int64) {
+	r := &d.charge.Result
+	r.Outcome = limiter.Outcome(d.outcome)
+	r.Remaining = d.class.rule.Remaining(d.used)
+	r.ResetAfter = time.Duration(d.account.Reset(now))
+	r.RetryAfter = 0
+	if d.outcome == account.Deny {
+		r.RetryAfter = time.Duration(d.account.Wait(d.used, now, d.cost))
+	}
+}
+
+// receipt writes the receipt of a charge whose account paid.
+func (d *draw) receipt(lead *draw, now int64) {
+	if lead.outcome != account.Allow {
+		return
+	}
+	var place uint64
+	if lead.overflow {
+		place = placeInOverflow
+	}
+	d.charge.Receipt = limiter.NewReceipt(now, d.charge.Cost, place)
+}
+
+// decidesBefore reports whether the charge at i decides rather than the best so
+// far: never, else deny with the longest wait, else the least left; ties by key.
+func decidesBefore(draws []draw, i, best int) bool {
+	charge, other := draws[i].charge, draws[best].charge
+	r, o := &charge.Result, &other.Result
+	switch {
+	case r.Outcome != o.Outcome:
+		return r.Outcome > o.Outcome
+	case r.RetryAfter != o.RetryAfter:
+		return r.RetryAfter > o.RetryAfter
+	case r.Outcome == limiter.Allow:
+		a, b := root(draws, i), root(draws, best)
+		x, y := a.class.rule.Capacity(), b.class.rule.Capacity()
+		if more := account.CompareRatios(a.used, x, b.used, y); more != 0 {
+			return more > 0
+		}
+	}
+	return charge.Key.Compare(other.Key) < 0
+}
