@@ -197,15 +197,13 @@ func TestMetrics_TextThatCannotBeALabelIsOther(t *testing.T) {
 	assert.Equal(t, map[string]float64{"allow": 3}, counted(t, reg, decisions, "budget", "other"))
 }
 
-func TestMetrics_UnknownOutcomesCountAsTheLast(t *testing.T) {
+func TestMetrics_UnknownOutcomesAreNotCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(t, reg)
 	m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "/", Answer: 200})
 	m.Decided(limiter.DecisionEvent{Limiter: "api", Budget: "shared", Verdict: 200})
-	assert.Equal(t, map[string]float64{limiter.Answer(200).String(): 1},
-		counted(t, reg, requests, "route", "/"))
-	assert.Equal(t, map[string]float64{limiter.Verdict(200).String(): 1},
-		counted(t, reg, decisions, "budget", "shared"))
+	assert.Empty(t, counted(t, reg, requests, "route", "/"))
+	assert.Empty(t, counted(t, reg, decisions, "budget", "shared"))
 }
 
 func TestMetrics_RoutesNobodyDeclaredAreBounded(t *testing.T) {

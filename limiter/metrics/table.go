@@ -53,13 +53,16 @@ func newTable[K key](opts prometheus.CounterOpts, outcomes []string, labels ...s
 }
 
 // count adds 1 to an outcome of k, or of rest where k is one too many. An
-// outcome that is not known counts as the last, whose text it has.
+// outcome that is not known, which no adapter reports, is not counted.
 func (t *table[K]) count(k, rest K, outcome int) {
+	if outcome >= len(t.outcomes) {
+		return
+	}
 	counters, ok := (*t.known.Load())[k]
 	if !ok {
 		counters = t.learn(k, rest)
 	}
-	counters[min(outcome, len(counters)-1)].Inc()
+	counters[outcome].Inc()
 }
 
 // learn returns the counters of k, which becomes known, or those of rest.
