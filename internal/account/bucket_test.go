@@ -79,7 +79,7 @@ func (r *rationals) remaining() int64 {
 
 func TestBucket_EqualsRationalArithmetic(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	for range 100 {
 		tokens, per, burst := 1+random.Int64N(5), 1+random.Int64N(12), 1+random.Int64N(6)
 		now := random.Int64N(40) - 20
 		a := full(limit(account.TokenBucket, tokens, per, burst), now)

@@ -33,7 +33,7 @@ func low128(n *big.Int) *big.Int {
 
 func TestUint128_EqualsIntegerArithmetic(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
+	for range 4000 {
 		x, y, u, v := word(random), word(random), wide(random), wide(random)
 		require.Zero(t, new(big.Int).Mul(integer(x), integer(y)).Cmp(mul(x, y).big()), "%v*%v", x, y)
 		sum := low128(new(big.Int).Add(u.big(), v.big()))
@@ -54,7 +54,7 @@ func TestUint128_EqualsIntegerArithmetic(t *testing.T) {
 
 func TestUint128_DivisionSaturatesAtMaxInt64(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for range 20_000 {
+	for range 4000 {
 		// Quotients on both sides of 2^63.
 		y := max(word(random), 1)
 		u := mul(word(random), y).add(Uint128{Lo: word(random) % y})
