@@ -41,6 +41,10 @@ bench: ## all benchmarks, COUNT times (1)
 bench-peers: ## measure other rate limiters beside this one
 	cd internal/peers && go run .
 
+.PHONY: mutants
+mutants: ## whether the tests notice broken code; PACKAGES and ARGS narrow it
+	go run ./internal/mutants $(ARGS) $(PACKAGES)
+
 .PHONY: cover
 cover: ## how much of the code the tests run
 	go test -coverpkg ./... -coverprofile cover.out ./...

@@ -1,0 +1,19 @@
+// Package clamp is code to be broken.
+package clamp
+
+// Between returns n, but at least low and at most high.
+func Between(n, low, high int) int {
+	if n < low {
+		return low
+	}
+	return min(n, high)
+}
+
+// Sum adds the first n numbers up.
+func Sum(n int) (total int) {
+	for n > 0 {
+		total += n
+		n--
+	}
+	return total
+}
