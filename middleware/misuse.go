@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,12 +73,19 @@ func (m *Middleware) find(r *http.Request) (route string, ok bool) {
 		m.watch.unmatched.Hit()
 		return route, true
 	}
-	if m.watch.unmatched.Miss() {
+	if m.watch.unmatched.Miss() && m.routed() {
 		m.limiter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share "+
 			"one: around a mux want keying.Mux(mux), and chiroute.New of the outermost chi router",
 			slog.Int("requests", misuse.Patience))
 	}
 	return keying.Unmatched, false
+}
+
+// routed reports whether it matters to a budget which route a request has.
+func (m *Middleware) routed() bool {
+	return slices.ContainsFunc(m.limiter.Budgets(), func(b limiter.Budget) bool {
+		return b.Routes != nil || b.Scope&limiter.ByRoute != 0
+	})
 }
 
 // principal returns who sends a request.
@@ -109,9 +117,11 @@ func (m *Middleware) pass(
 	if !rewritten && (route != keying.Unmatched || r.Pattern == pattern) {
 		return
 	}
-	if served, ok := m.route(r); !ok || served == route || m.watch.moved.Swap(true) {
+	served, ok := m.route(r)
+	if !ok || served == route || m.watch.moved.Swap(true) || !m.routed() {
 		return
 	}
+	m.watch.unmatched.Hit() // it is told here, and not again
 	if rewritten {
 		m.limiter.Warn(r.Context(), "route-rewritten", "a request was charged on one route and "+
 			"served on another: what rewrites paths or methods belongs outside the limiter",

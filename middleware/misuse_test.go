@@ -1,0 +1,252 @@
+package middleware_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/internal/misuse"
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/keying/chiroute"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/middleware"
+)
+
+// logged is a limiter that writes its warnings to a buffer.
+func logged(t *testing.T, budgets ...limiter.Budget) (*limiter.Limiter, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})), budgets,
+		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	return l, &log
+}
+
+// told returns the codes of the warnings, in order.
+func told(log *bytes.Buffer) []string {
+	var found []string
+	for _, field := range strings.Fields(log.String()) {
+		if code, ok := strings.CutPrefix(field, "code="); ok {
+			found = append(found, code)
+		}
+	}
+	return found
+}
+
+// many is a budget that nobody uses up.
+func many(routes ...string) limiter.Budget {
+	return limiter.Budget{Name: "many", Scope: perRoute, Limit: limiter.PerHour(1e9), Routes: routes}
+}
+
+func noop(http.ResponseWriter, *http.Request) {}
+
+// rewritesPath serves /old as /new, in place, as rewriters do.
+func rewritesPath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/old" {
+			r.URL.Path = "/new"
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// overridesMethod believes a header, in place, as method overrides do.
+func overridesMethod(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if method := r.Header.Get("X-Http-Method-Override"); method != "" {
+			r.Method = method
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, pattern := range []string{"GET /items/{id}", "DELETE /items/{id}", "GET /old", "GET /new"} {
+		mux.HandleFunc(pattern, noop)
+	}
+	router := chi.NewRouter()
+	router.Route("/api", func(r chi.Router) { r.Get("/items/{id}", noop) })
+	tests := []struct {
+		name    string
+		budget  limiter.Budget
+		who     keying.Who
+		route   keying.Route
+		handler http.Handler
+		method  string
+		path    string
+		user    string
+		want    []string
+	}{
+		// The limiter cannot know any route.
+		{"pattern-around-a-mux", many(), byUser, keying.Pattern, mux, "GET", "/items/7", "alice",
+			[]string{"no-route"}},
+		{"pattern-around-chi", many(), byUser, keying.Pattern, router, "GET", "/api/items/7", "alice",
+			[]string{"no-route"}},
+		{"another-mux", many(), byUser, keying.Mux(http.NewServeMux()), mux, "GET", "/items/7", "alice",
+			[]string{"no-route"}},
+		{"before-the-authentication", many(), byUser, keying.Mux(mux), mux, "GET", "/items/7", "",
+			[]string{"no-principal"}},
+		{"before-the-authentication-or-address", many(),
+			keying.Authenticated(keying.OrAddress(keying.Addresses{})), keying.Mux(mux), mux,
+			"GET", "/items/7", "", []string{"no-principal"}},
+		{"path-rewriter-inside", many(), byUser, keying.Mux(mux), rewritesPath(mux), "GET", "/old",
+			"alice", []string{"route-rewritten"}},
+		{"method-override-inside", many(), byUser, keying.Mux(mux), overridesMethod(mux), "GET",
+			"/items/7", "alice", []string{"route-rewritten"}},
+		{"budget-on-an-unknown-route", many("GET /items", "GET /items/{id}"), byUser, keying.Mux(mux),
+			mux, "GET", "/items/7", "alice", []string{"route-unknown"}},
+		{"budget-on-an-unknown-route-of-chi", many("GET /items/{id}"), byUser,
+			chiroute.New(router).Route, router, "GET", "/api/items/7", "alice",
+			[]string{"route-unknown"}},
+		// All is well.
+		{"no-budget-by-route", limiter.Budget{Name: "many", Scope: limiter.ByPrincipal,
+			Limit: limiter.PerHour(1e9)}, byUser, keying.Pattern, mux, "GET", "/items/7", "alice", nil},
+		{"mux", many("GET /items/{id}", "DELETE /items/{id}"), byUser, keying.Mux(mux), mux, "GET",
+			"/items/7", "alice", nil},
+		{"chi", many("GET /api/items/{id}"), byUser, chiroute.New(router).Route, router, "GET",
+			"/api/items/7", "alice", nil},
+		{"not-found-in-a-sub-router", many(), byUser, chiroute.New(router).Route, router, "GET",
+			"/api/none", "alice", []string{"no-route"}}, // since no other request comes
+		{"by-address", many(), byAddress, keying.Mux(mux), mux, "GET", "/items/7", "", nil},
+		{"budget-for-grpc-and-for-no-route", many("/pkg.Service/Method", "unmatched"), byUser,
+			keying.Mux(mux), mux, "GET", "/items/7", "alice", nil},
+		{"rewritten-to-the-same-route", many(), byUser, keying.Mux(mux),
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { r.URL.Path = "/items/8" }),
+			"GET", "/items/7", "alice", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l, log := logged(t, tt.budget)
+			m, err := middleware.New(l, tt.who, tt.route, middleware.Config{})
+			require.NoError(t, err)
+			h := authenticate(m.Handler(tt.handler))
+			for range 2*misuse.Patience + 1 {
+				r := httptest.NewRequest(tt.method, tt.path, nil)
+				r.Header.Set("X-Test-User", tt.user)
+				r.Header.Set("X-Http-Method-Override", "DELETE")
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			assert.Equal(t, tt.want, told(log), log)
+		})
+	}
+}
+
+// One request that is in order shows that the place is right.
+func TestMiddleware_TellsNothingOnceARequestWasInOrder(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", noop)
+	l, log := logged(t, many())
+	m := limiter.Must(middleware.New(l, byUser, keying.Mux(mux), middleware.Config{}))
+	h := authenticate(m.Handler(mux))
+	for i := range 3 * misuse.Patience {
+		r := httptest.NewRequest("GET", "/scan", nil)
+		if i == misuse.Patience/2 {
+			r = get("/items/7", "alice")()
+		}
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	assert.Empty(t, log.String())
+}
+
+func TestMiddleware_NamesTheRoutesThatAreUnknown(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", noop)
+	l, log := logged(t, many("GET /item/{id}", "GET /items/{id}"))
+	m := limiter.Must(middleware.New(l, byUser, keying.Mux(mux), middleware.Config{}))
+	m.Handler(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	assert.Contains(t, log.String(), `see=https://github.com/ration-go/ration#route-unknown`)
+	assert.Contains(t, log.String(), `routes="[GET /item/{id}]"`)
+}
+
+func TestNew_RefusesABudgetOnARouteThatNoRequestHas(t *testing.T) {
+	l, _ := logged(t, many("GET /a", "HEAD /a"))
+	_, err := middleware.New(l, byUser, keying.Pattern, middleware.Config{})
+	var config *limiter.ConfigError
+	require.ErrorAs(t, err, &config)
+	assert.Equal(t, `Budget "many".Routes[1]`, config.Field)
+	assert.Equal(t, "HEAD /a", config.Value)
+}
+
+func TestMiddleware_WarnsOfNothingWhatChiDoesItself(t *testing.T) {
+	router := chi.NewRouter()
+	l, log := logged(t, many())
+	m := limiter.Must(middleware.New(l, byUser, chiroute.New(router).Route, middleware.Config{}))
+	router.Use(authenticate, m.Handler, chimiddleware.StripSlashes, chimiddleware.GetHead,
+		chimiddleware.CleanPath)
+	router.Route("/api", func(r chi.Router) { r.Get("/items/{id}", noop) })
+	for _, path := range []string{"/api/items/7", "/api/items/7/", "/api//items/7", "/api/none"} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			r := get(path, "alice")()
+			r.Method = method
+			router.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}
+	assert.Empty(t, log.String())
+}
+
+// upgrading is a handler that begins HTTP/2 on a connection as those of h2c do:
+// from then on no request of it would pass the limiter.
+func upgrading(began *bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		preface := r.Method == "PRI" && len(r.Header) == 0 && r.URL.Path == "*" && r.Proto == "HTTP/2.0"
+		upgrade := r.Header.Get("Upgrade") == "h2c" && len(r.Header["Http2-Settings"]) == 1
+		*began = *began || preface || upgrade
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+func TestMiddleware_NoHandlerInsideBeginsHTTP2(t *testing.T) {
+	const upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n" +
+		"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+	for request, status := range map[string]int{
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": http.StatusHTTPVersionNotSupported,
+		upgrade:                            http.StatusNoContent,
+	} {
+		for _, skip := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/skip=%t", strings.Fields(request)[0], skip), func(t *testing.T) {
+				l, log := logged(t, limiter.Budget{Name: "all", Limit: limiter.PerHour(100)})
+				m := limiter.Must(middleware.New(l, byAddress, keying.Pattern, middleware.Config{
+					Skip: func(*http.Request) bool { return skip },
+				}))
+				var began bool
+				server := serve(t, m.Handler(upgrading(&began)))
+				for range 2 {
+					assert.Equal(t, status, send(t, server, request))
+				}
+				assert.False(t, began)
+				assert.Equal(t, []string{"h2c-inside"}, told(log))
+			})
+		}
+	}
+	// The same, without a limiter in front: the handler would begin it.
+	var began bool
+	send(t, serve(t, upgrading(&began)), upgrade)
+	assert.True(t, began)
+}
+
+// send writes a request as it is and returns the status of the answer.
+func send(t *testing.T, server *httptest.Server, request string) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = conn.Write([]byte(request))
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
