@@ -42,7 +42,7 @@ func (i *Interceptor) judge(
 func (i *Interceptor) answer(
 	ctx context.Context, d limiter.Decision, err error,
 ) (limiter.Answer, *refusal) {
-	var store *limiter.StoreError
+	_, storeFailed := errors.AsType[*limiter.StoreError](err)
 	switch {
 	case err == nil && d.Allowed():
 		return limiter.AnswerAllow, nil
@@ -51,9 +51,9 @@ func (i *Interceptor) answer(
 	case err == nil:
 		return limiter.AnswerNever, i.exhausted(ctx, d)
 	// Before the context's own errors: a store's timeout is not the caller's.
-	case errors.As(err, &store) && d.Allowed():
+	case storeFailed && d.Allowed():
 		return limiter.AnswerErrorOpen, nil
-	case store != nil:
+	case storeFailed:
 		return limiter.AnswerErrorClosed, i.unavailable(ctx, d)
 	case errors.Is(err, limiter.ErrNobody):
 		return limiter.AnswerUnauthenticated, plain(codes.Unauthenticated,

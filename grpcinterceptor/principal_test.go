@@ -1,0 +1,208 @@
+package grpcinterceptor_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/ration-go/ration/grpcinterceptor"
+	"github.com/ration-go/ration/internal/certtest"
+	"github.com/ration-go/ration/internal/misuse"
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+)
+
+// noted is an interceptor that notes the caller that handlers would find.
+func noted(caller *limiter.Caller, known *bool) grpc.UnaryServerInterceptor {
+	return func(
+		ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	) (any, error) {
+		*caller, *known = keying.CallerFrom(ctx)
+		return handler(ctx, req)
+	}
+}
+
+// Over real handshakes: a certificate names the caller where the server has
+// verified it, and the rogue's SPIFFE ID, which it could write itself, does not.
+func TestInterceptor_CountsVerifiedCertificates(t *testing.T) {
+	ours, theirs := certtest.New(t, "Ours"), certtest.New(t, "Theirs")
+	billing, err := url.Parse("spiffe://acme.example/billing")
+	require.NoError(t, err)
+	template := x509.Certificate{
+		Subject: pkix.Name{CommonName: "alice"}, URIs: []*url.URL{billing},
+	}
+	trusted, rogue := ours.Issue(t, template), theirs.Issue(t, template)
+	tests := []struct {
+		name  string
+		auth  tls.ClientAuthType
+		which keying.CertificateName
+		cert  *tls.Certificate
+		user  string // named by the authentication
+		want  limiter.Principal
+		code  codes.Code
+	}{
+		{"subject", tls.RequireAndVerifyClientCert, keying.CertificateSubject, &trusted, "",
+			limiter.Principal{Kind: "certificate", ID: "CN=alice <CN=Ours>"}, codes.OK},
+		{"spiffe", tls.RequireAndVerifyClientCert, keying.CertificateSPIFFE, &trusted, "",
+			limiter.Principal{Kind: "certificate", ID: "spiffe://acme.example/billing <CN=Ours>"},
+			codes.OK},
+		{"the-authentication-first", tls.RequireAndVerifyClientCert, keying.CertificateSubject,
+			&trusted, "bob", limiter.Principal{Kind: "user", ID: "bob"}, codes.OK},
+		{"rogue", tls.RequireAnyClientCert, keying.CertificateSPIFFE, &rogue, "",
+			limiter.Principal{}, codes.Unauthenticated},
+		{"none", tls.VerifyClientCertIfGiven, keying.CertificateSubject, nil, "",
+			limiter.Principal{}, codes.Unauthenticated},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l, _ := newLimiter(t, standing, perUser(limiter.PerSecond(5)))
+			i := intercept(t, l, users.OrCertificate(tt.which), grpcinterceptor.Config{})
+			var caller limiter.Caller
+			var known bool
+			server := start(t, "tcp", grpc.Creds(credentials.NewTLS(ours.Server(t, tt.auth))),
+				grpc.ChainUnaryInterceptor(authenticate, i.Unary, noted(&caller, &known)))
+			config := ours.Client()
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				if tt.cert == nil {
+					return &tls.Certificate{}, nil
+				}
+				return tt.cert, nil
+			}
+			conn, err := grpc.NewClient(server.target,
+				grpc.WithTransportCredentials(credentials.NewTLS(config)))
+			require.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+			ctx := t.Context()
+			if tt.user != "" {
+				ctx = as(t, tt.user)
+			}
+			_, err = grpc_testing.NewTestServiceClient(conn).EmptyCall(ctx, empty)
+			assert.Equal(t, tt.code, status.Code(err))
+			assert.Equal(t, tt.code == codes.OK, known)
+			assert.Equal(t, tt.want, caller.Principal)
+		})
+	}
+}
+
+func TestInterceptor_LabelsSplitABudgetAndNeverMultiplyIt(t *testing.T) {
+	store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+	l, _ := limiterOver(t, store, perUser(limiter.PerHour(20)), limiter.Budget{
+		Name: "workload", Scope: limiter.ByPrincipal | limiter.ByWorkload, Limit: limiter.PerHour(5),
+		OnError: limiter.Closed,
+	})
+	i := intercept(t, l, users, grpcinterceptor.Config{
+		Workloads: keying.Workloads{Header: "workload", Listed: []string{"web"}, Slots: 4},
+	})
+	var caller limiter.Caller
+	var known bool
+	server := start(t, "bufconn",
+		grpc.ChainUnaryInterceptor(authenticate, i.Unary, noted(&caller, &known)))
+	client := server.client(t, "{}")
+	passed := func(user string, label func(int) string) (n int) {
+		for i := range 50 {
+			ctx := metadata.AppendToOutgoingContext(as(t, user), "workload", label(i))
+			if _, err := client.EmptyCall(ctx, empty); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 5, passed("alice", func(int) string { return "web" }))
+	assert.Equal(t, limiter.Caller{
+		Principal: limiter.Principal{Kind: "user", ID: "alice"}, Route: emptyCall, Workload: "web",
+	}, caller)
+	assert.Equal(t, 20, passed("bob", func(i int) string { return fmt.Sprint(i) }))
+	assert.EqualValues(t, 2+1+4, store.Stats().Accounts)
+}
+
+func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
+	l, _ := newLimiter(t, standing, perUser(limiter.PerSecond(5)))
+	_, err := grpcinterceptor.New(l, users, grpcinterceptor.Config{
+		Workloads: keying.Workloads{Header: "workload", Slots: -1},
+	})
+	var config *limiter.ConfigError
+	require.ErrorAs(t, err, &config)
+	assert.Equal(t, "Workloads.Slots", config.Field)
+}
+
+func TestInterceptor_TellsOnceThatNobodyEverHasAPrincipal(t *testing.T) {
+	var log bytes.Buffer
+	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+		[]limiter.Budget{perUser(limiter.PerSecond(1e9))},
+		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	info := &grpc.UnaryServerInfo{FullMethod: emptyCall}
+	handler := func(context.Context, any) (any, error) { return nil, nil }
+	call := func(i *grpcinterceptor.Interceptor, ctx context.Context) {
+		_, _ = i.Unary(ctx, empty, info, handler)
+	}
+	named := keying.WithPrincipal(t.Context(), limiter.Principal{Kind: "user", ID: "alice"})
+
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	call(i, named)
+	byAddress := intercept(t, l, keying.ByAddress(keying.Addresses{Unknown: keying.OrShared()}),
+		grpcinterceptor.Config{})
+	for range 2 * misuse.Patience {
+		call(i, t.Context())
+		call(byAddress, t.Context())
+	}
+	assert.Empty(t, log.String(), "one was named, and addresses need no name")
+
+	i = intercept(t, l, users, grpcinterceptor.Config{})
+	for range 3 * misuse.Patience {
+		call(i, t.Context())
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=no-principal"), log.String())
+}
+
+func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) {
+	server := grpc.NewServer()
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	check := func(routes ...string) error {
+		b := perUser(limiter.PerSecond(5))
+		b.Routes = routes
+		l, _ := newLimiter(t, standing, b)
+		return intercept(t, l, users, grpcinterceptor.Config{
+			Methods: []string{"/other.Service/Method"},
+		}).Check(server)
+	}
+	assert.NoError(t, check(emptyCall, duplex, "/other.Service/Method", keying.Unmatched))
+	assert.NoError(t, check("GET /orders/{id}", "/orders/{id}"), "of a server of net/http")
+	var config *limiter.ConfigError
+	require.ErrorAs(t, check(emptyCall, "/grpc.testing.TestService/emptycall"), &config)
+	assert.Equal(t, `Budget "per-user".Routes[1]`, config.Field)
+}
+
+// What keys a call of an authenticated caller costs nothing: the one allocation
+// is the context that says who was charged.
+func TestInterceptor_AllocatesOnceForTheAuthenticated(t *testing.T) {
+	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+		[]limiter.Budget{perUser(limiter.PerSecond(1e9))}, limiter.Config{})
+	require.NoError(t, err)
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	info := &grpc.UnaryServerInfo{FullMethod: emptyCall}
+	handler := func(context.Context, any) (any, error) { return nil, nil }
+	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{}})
+	ctx = keying.WithPrincipal(ctx, limiter.Principal{Kind: "user", ID: "alice"})
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		_, _ = i.Unary(ctx, empty, info, handler)
+	}), 1.0)
+}
