@@ -11,7 +11,9 @@ import (
 // account is one account. Its values are never changed in place: each method
 // returns a new account.
 type account struct {
-	limit limiter.Limit // with Burst spelled out
+	rules  *Rules
+	limit  limiter.Limit // with Burst spelled out
+	latest *big.Int      // the latest instant, where each account keeps its own
 
 	// A token bucket: so much at that instant, below zero in debt.
 	balance *big.Rat
@@ -28,8 +30,8 @@ type account struct {
 type entry struct{ at, count *big.Int }
 
 // newAccount is full (R3).
-func newAccount(l limiter.Limit, now *big.Int) account {
-	a := account{limit: l}
+func newAccount(r *Rules, l limiter.Limit, now *big.Int) account {
+	a := account{rules: r, limit: l, latest: now}
 	switch l.Algorithm {
 	case limiter.TokenBucket:
 		a.balance, a.at = rat(integer(l.Burst)), now
@@ -108,7 +110,7 @@ func (a account) under(l limiter.Limit, now *big.Int) account {
 		return a
 	}
 	if a.full() {
-		return newAccount(l, now)
+		return newAccount(a.rules, l, now)
 	}
 	was := a.limit
 	switch {
@@ -122,12 +124,21 @@ func (a account) under(l limiter.Limit, now *big.Int) account {
 	}
 	// Another algorithm or window length: what was used counts as used now.
 	used := minInt(ceil(a.spent()), integer(math.MaxInt64))
-	return newAccount(l, now).debited(used, now).saturated()
+	return newAccount(a.rules, l, now).debited(used, now).saturated()
 }
 
 // saturated is a bucket that is full again within the range of a time.Duration,
-// whatever debt it was given by a change of limit.
+// whatever debt it was given by a change of limit, and has no more units used
+// than the store counts.
 func (a account) saturated() account {
+	if a.rules.Most > 0 && a.limit.Algorithm == limiter.TokenBucket {
+		used := new(big.Rat).Quo(rat(integer(a.rules.Most)), rat(integer(a.rules.unit(a.limit))))
+		least := used.Sub(rat(integer(a.limit.Burst)), used)
+		if a.balance.Cmp(least) < 0 {
+			a.balance = least
+		}
+		return a
+	}
 	if a.limit.Algorithm == limiter.TokenBucket && !floor(a.untilFull()).IsInt64() {
 		longest := new(big.Rat).Mul(rat(integer(math.MaxInt64)), a.rate())
 		a.balance = longest.Sub(rat(integer(a.limit.Burst)), longest)
@@ -138,10 +149,9 @@ func (a account) saturated() account {
 // untilFull is for a token bucket, in nanoseconds.
 func (a account) untilFull() *big.Rat { return new(big.Rat).Quo(a.spent(), a.rate()) }
 
-// roundDown rounds the balance down to the unit of the limit, of which a token
-// has as many as Per has nanoseconds.
+// roundDown rounds the balance down to the unit of the limit.
 func (a account) roundDown() *big.Rat {
-	unit := rat(integer(int64(a.limit.Per)))
+	unit := rat(integer(a.rules.unit(a.limit)))
 	units := floor(new(big.Rat).Mul(a.balance, unit))
 	return new(big.Rat).Quo(rat(units), unit)
 }
@@ -201,7 +211,7 @@ func (a account) wait(cost, now *big.Int) *big.Int {
 		}
 		// ceil((cost-tokens)*Per/Tokens)
 		short := new(big.Rat).Sub(rat(cost), a.balance)
-		return ceil(short.Quo(short, a.rate()))
+		return a.rules.steps(short.Quo(short, a.rate()))
 	}
 	total := add(a.total(), cost)
 	for _, e := range a.entries {
@@ -223,7 +233,7 @@ func (a account) leaves(e entry, now *big.Int) *big.Int {
 func (a account) reset(now *big.Int) *big.Int {
 	switch a.limit.Algorithm {
 	case limiter.TokenBucket:
-		return ceil(a.untilFull())
+		return a.rules.steps(a.untilFull())
 	case limiter.FixedWindow:
 		end := new(big.Int).Mul(add(a.window, integer(1)), integer(int64(a.limit.Per)))
 		return sub(end, now)
@@ -235,14 +245,26 @@ func (a account) reset(now *big.Int) *big.Int {
 	}
 }
 
+// correctable reports whether the account still has what was taken at an
+// instant: its window, or its entry.
+func (a account) correctable(taken, now *big.Int) bool {
+	switch l := a.limit; l.Algorithm {
+	case limiter.FixedWindow:
+		return windowAt(l, taken).Cmp(a.window) == 0
+	case limiter.RollingLog:
+		return !gone(l, taken, now)
+	default:
+		return true
+	}
+}
+
 // settled is a refilled account after a correction of what was taken at an
 // instant (R9): debits stop at minus the capacity, credits at the capacity, and
 // what was taken in a window or an entry that has gone is not corrected.
 func (a account) settled(correction, taken, now *big.Int) account {
 	l := a.limit
 	switch {
-	case l.Algorithm == limiter.FixedWindow && windowAt(l, taken).Cmp(a.window) != 0,
-		l.Algorithm == limiter.RollingLog && gone(l, taken, now):
+	case !a.correctable(taken, now):
 		return a
 	case correction.Sign() > 0:
 		room := floor(new(big.Rat).Add(a.left(), rat(integer(l.Burst))))

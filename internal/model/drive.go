@@ -39,8 +39,8 @@ type driver struct {
 // taking is the charges of one take, with the receipts of both.
 type taking struct{ store, model []limiter.Charge }
 
-func newDriver(f Factory) *driver {
-	d := &driver{model: New(), takes: map[int]taking{}}
+func newDriver(f Factory, r Rules) *driver {
+	d := &driver{model: NewAs(r), takes: map[int]taking{}}
 	d.store = f(func() time.Time { return clockTime(d.clock) })
 	return d
 }
@@ -59,8 +59,11 @@ func clockTime(at int64) time.Time {
 
 // Drive runs a stream through a new store and through the model. The error is
 // the first step at which they differ.
-func Drive(f Factory, s Stream) error {
-	d := newDriver(f)
+func Drive(f Factory, s Stream) error { return Rules{}.Drive(f, s) }
+
+// Drive is [Drive] for a store that follows the rules.
+func (r Rules) Drive(f Factory, s Stream) error {
+	d := newDriver(f, r)
 	for _, step := range s {
 		if _, err := d.step(step); err != nil {
 			return err
@@ -71,14 +74,17 @@ func Drive(f Factory, s Stream) error {
 
 // Check drives a store with steps of the generator. Where store and model
 // differ, the error has a smallest stream that shows it, in the text form.
-func Check(f Factory, g *Generator, steps int) error {
-	d := newDriver(f)
+func Check(f Factory, g *Generator, steps int) error { return Rules{}.Check(f, g, steps) }
+
+// Check is [Check] for a store that follows the rules.
+func (r Rules) Check(f Factory, g *Generator, steps int) error {
+	d := newDriver(f, r)
 	var last limiter.Decision
 	for range steps {
 		decision, err := d.step(g.Next(last))
 		if err != nil {
-			small := Shrink(d.done, func(s Stream) bool { return Drive(f, s) != nil })
-			return fmt.Errorf("%w\nkeep this stream:\n%v", Drive(f, small), small)
+			small := Shrink(d.done, func(s Stream) bool { return r.Drive(f, s) != nil })
+			return fmt.Errorf("%w\nkeep this stream:\n%v", r.Drive(f, small), small)
 		}
 		last = decision
 	}
@@ -131,7 +137,7 @@ func (d *driver) decide(s Step) (limiter.Decision, error) {
 			return want, fmt.Errorf("charge %d: %w", i, err)
 		}
 	}
-	if s.Op == Take && want.Outcome == limiter.Deny {
+	if s.Op == Take && want.Outcome == limiter.Deny && !d.model.rules.AccountClock {
 		return want, d.boundary(s.Charges, want.RetryAfter)
 	}
 	return want, nil
@@ -166,7 +172,7 @@ func sameCharge(got, want *limiter.Charge) error {
 
 // boundary checks R4 for the denial that was just given: refused a nanosecond
 // before the wait is over, allowed when it is. Instants that end with int64 have
-// no later one.
+// no later one. It is for stores with one clock.
 func (d *driver) boundary(charges []limiter.Charge, wait time.Duration) error {
 	now := d.model.latest.Int64()
 	if int64(wait) > math.MaxInt64-max(now, 0) || int64(wait) == math.MaxInt64 {

@@ -14,6 +14,11 @@ type Shape struct {
 	OneLimit  bool // the limit of an account never changes
 	OneKey    bool // one charge a request, always on the same account
 	Decisions bool // takes and peeks only, no bad costs
+
+	// For stores that cannot hold everything: limits that it accepts (nil: all),
+	// and instants that are multiples of Step within Span of 1970 (0: all).
+	Accepts    func(limiter.Limit) error
+	Step, Span time.Duration
 }
 
 // Generator makes streams that look for trouble: it knows the last answer, and
@@ -83,6 +88,18 @@ var nasty = []limiter.Limit{
 }
 
 func (g *Generator) limit() limiter.Limit {
+	accepts := g.shape.Accepts
+	if accepts == nil {
+		accepts = limiter.Limit.Validate
+	}
+	for {
+		if l := g.anyLimit(); accepts(l) == nil {
+			return l
+		}
+	}
+}
+
+func (g *Generator) anyLimit() limiter.Limit {
 	if g.chance(2) {
 		return nasty[g.r.IntN(len(nasty))]
 	}
@@ -91,6 +108,9 @@ func (g *Generator) limit() limiter.Limit {
 			Algorithm: limiter.Algorithm(g.r.IntN(3)),
 			Tokens:    g.upTo(math.MaxInt64),
 			Per:       time.Duration(g.upTo(int64(876_600 * time.Hour))),
+		}
+		if g.shape.Step > 0 && !g.chance(8) {
+			l.Per = max(l.Per.Truncate(g.shape.Step), g.shape.Step)
 		}
 		if l.Algorithm == limiter.TokenBucket && g.chance(2) {
 			l.Burst = g.upTo(math.MaxInt64)
@@ -108,7 +128,7 @@ func (g *Generator) limit() limiter.Limit {
 func (g *Generator) Next(last limiter.Decision) Step {
 	step := Step{ID: g.last.ID + 1, Op: Take}
 	g.advance(last)
-	step.At = g.now
+	step.At = g.instant()
 	denied := last.Outcome == limiter.Deny && len(g.last.Charges) > 0
 	switch {
 	case denied && g.chance(2):
@@ -129,6 +149,18 @@ func (g *Generator) Next(last limiter.Decision) Step {
 	}
 	g.last = step
 	return step
+}
+
+// instant returns now as the store can hold it.
+func (g *Generator) instant() int64 {
+	at := g.now
+	if span := int64(g.shape.Span); span > 0 {
+		at = max(-span, min(at, span))
+	}
+	if step := int64(g.shape.Step); step > 0 {
+		at -= at % step
+	}
+	return at
 }
 
 // advance moves the clock.

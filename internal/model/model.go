@@ -16,16 +16,20 @@ import (
 // context. The zero Store is not usable; see [New]. It is not safe for concurrent
 // use.
 type Store struct {
+	rules    Rules
 	latest   *big.Int // the latest instant seen, nil before the first
 	accounts map[limiter.Key]account
 }
 
 // New returns a store without accounts.
-func New() *Store { return &Store{accounts: map[limiter.Key]account{}} }
+func New() *Store { return NewAs(Rules{}) }
+
+// NewAs returns a store without accounts that follows the rules.
+func NewAs(r Rules) *Store { return &Store{rules: r, accounts: map[limiter.Key]account{}} }
 
 // Clone returns a copy that shares nothing that changes.
 func (s *Store) Clone() *Store {
-	return &Store{latest: s.latest, accounts: maps.Clone(s.accounts)}
+	return &Store{s.rules, s.latest, maps.Clone(s.accounts)}
 }
 
 // draw is all that one request draws on one account.
@@ -34,6 +38,8 @@ type draw struct {
 	given   limiter.Limit // as the first charge has it
 	shadow  bool
 	cost    *big.Int
+	now     *big.Int
+	changed bool    // the limit of the charges is new to the account
 	account account // refilled, under the limit of the charges
 	outcome limiter.Outcome
 	result  limiter.Result
@@ -60,51 +66,63 @@ func (s *Store) decide(at int64, charges []limiter.Charge, take bool) (limiter.D
 	if err != nil {
 		return limiter.Decision{}, err
 	}
-	now := s.now(at)
+	at = s.clock(at)
 	allowed := true
 	for _, d := range draws {
-		d.account = s.at(d.key, d.given, now).under(normal(d.given), now)
+		var a account
+		a, d.now = s.at(d.key, d.given, at)
+		d.changed = a.limit != normal(d.given)
+		d.account = a.under(normal(d.given), d.now)
 		d.outcome = d.account.judge(d.cost)
 		allowed = allowed && (d.shadow || d.outcome == limiter.Allow)
 	}
 	for _, d := range draws {
 		pays := allowed && d.outcome == limiter.Allow && d.cost.Sign() > 0
 		if pays {
-			d.account = d.account.debited(d.cost, now)
+			d.account = d.account.debited(d.cost, d.now)
 		}
-		if take && (pays || d.outcome == limiter.Deny) {
+		if take && (pays || d.changed && d.outcome == limiter.Deny) {
+			d.account.latest = d.now
 			s.accounts[d.key] = d.account
 		}
-		d.report(now)
+		d.report()
 	}
 	for i := range charges {
 		c := &charges[i]
 		d := find(draws, c.Key)
 		c.Result, c.Receipt = d.result, limiter.Receipt{}
 		if take && allowed && d.outcome == limiter.Allow {
-			c.Receipt = limiter.NewReceipt(now.Int64(), c.Cost, 0)
+			c.Receipt = limiter.NewReceipt(d.now.Int64(), c.Cost, 0)
 		}
 	}
 	return decision(draws), nil
 }
 
-// now is the instant of a request: time never runs backwards (R2).
-func (s *Store) now(at int64) *big.Int {
+// clock is the instant of a request: time never runs backwards (R2).
+func (s *Store) clock(at int64) int64 {
+	if s.rules.AccountClock {
+		return at
+	}
 	if s.latest == nil || s.latest.Cmp(integer(at)) < 0 {
 		s.latest = integer(at)
 	}
-	return s.latest
+	return s.latest.Int64()
 }
 
-// at returns the account of a key, refilled: one that is full again is the same
-// as none, and none is full under the limit that the request shows.
-func (s *Store) at(k limiter.Key, l limiter.Limit, now *big.Int) account {
+// at returns the account of a key, refilled, and the instant for it: one that is
+// full again is the same as none, and none is full under the limit that the
+// request shows.
+func (s *Store) at(k limiter.Key, l limiter.Limit, at int64) (account, *big.Int) {
+	now := integer(at)
 	if a, ok := s.accounts[k]; ok {
+		if s.rules.AccountClock {
+			now = maxInt(now, a.latest)
+		}
 		if a = a.refilled(now); !a.full() {
-			return a
+			return a, now
 		}
 	}
-	return newAccount(normal(l), now)
+	return newAccount(&s.rules, normal(l), integer(at)), integer(at)
 }
 
 // sumByKey adds up the charges of one key.
@@ -137,14 +155,14 @@ func find(draws []*draw, k limiter.Key) *draw {
 	return nil
 }
 
-func (d *draw) report(now *big.Int) {
+func (d *draw) report() {
 	d.result = limiter.Result{
 		Outcome:    d.outcome,
 		Remaining:  d.account.remaining(),
-		ResetAfter: duration(d.account.reset(now)),
+		ResetAfter: duration(d.account.reset(d.now)),
 	}
 	if d.outcome == limiter.Deny {
-		d.result.RetryAfter = duration(d.account.wait(d.cost, now))
+		d.result.RetryAfter = duration(d.account.wait(d.cost, d.now))
 	}
 }
 
@@ -200,12 +218,16 @@ func (s *Store) Settle(at int64, charges []limiter.Charge) error {
 			return &limiter.CostError{Cost: charges[i].Cost, Min: -taken, Max: math.MaxInt64}
 		}
 	}
-	now := s.now(at)
+	at = s.clock(at)
 	for i := range charges {
 		c := &charges[i]
 		taken, _, _, _ := c.Receipt.Taken()
-		a := s.at(c.Key, c.Limit, now)
-		s.accounts[c.Key] = a.settled(integer(c.Cost), integer(taken), now)
+		a, now := s.at(c.Key, c.Limit, at)
+		if a.correctable(integer(taken), now) {
+			a = a.settled(integer(c.Cost), integer(taken), now)
+			a.latest = now
+			s.accounts[c.Key] = a
+		}
 		c.Receipt = limiter.Receipt{}
 	}
 	return nil
@@ -220,8 +242,8 @@ func (s *Store) Reset(charges []limiter.Charge) {
 
 // Tokens returns the balance of a key at an instant.
 func (s *Store) Tokens(at int64, k limiter.Key, l limiter.Limit) *big.Rat {
-	now := s.now(at)
-	return s.at(k, l, now).under(normal(l), now).left()
+	a, now := s.at(k, l, s.clock(at))
+	return a.under(normal(l), now).left()
 }
 
 // normal spells the default capacity out.
