@@ -60,15 +60,17 @@
 //
 // # Two limiters in one chain
 //
-// Budgets that belong together belong into one limiter: it charges all or none.
-// Two limiters in one chain both charge, one after the other: what the outer one
-// took is spent when the inner one refuses, so a caller who keeps trying pays the
-// outer one for each try. They answer with one set of headers, which they must
-// have in the same form. A refusal tells of the budget that refused, and its
-// Retry-After is long enough for the outer limiter, too, where that is used up.
-// An allowed answer tells of the budget with fewer tokens left; of equals, the
-// one that stays so for longer. The outer limiter cannot know what the inner one
-// would have said: a client that reads Retry-After only may be refused by one
-// limiter and then by the other; one that also waits, after r=0, for t is not,
-// where all its requests cost 1.
+// Budgets that belong together belong into one limiter: it charges all or none,
+// and states one wait for all. Two limiters in one chain both charge, one after
+// the other: what the outer one took is spent when the inner one refuses, so a
+// caller who keeps trying pays the outer one for each try. They answer with one
+// set of headers, which both must have in the same form. A refusal tells of the
+// budget that refused, and its Retry-After is long enough for the outer limiter,
+// too, where that has told that nothing is left. An allowed answer tells of the
+// budget with fewer tokens left; of equals, the one that stays so for longer.
+//
+// The outer limiter cannot know what the inner one would have said. A client that
+// reads Retry-After only may be refused by one and then by the other; one that
+// also waits after r=0 for t is not, where its requests cost 1 and it is told of
+// all budgets.
 package middleware
