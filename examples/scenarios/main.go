@@ -22,7 +22,9 @@ func main() {
 
 // run plays all scenarios, each on stores of its own.
 func run(w io.Writer, open opener) error {
-	scenarios := []func(io.Writer, opener) error{examHall, payments, credits, conformance}
+	scenarios := []func(io.Writer, opener) error{
+		examHall, payments, credits, labels, conformance,
+	}
 	for _, scenario := range scenarios {
 		if err := scenario(w, open); err != nil {
 			return err

@@ -13,6 +13,13 @@ func TestScenarios(t *testing.T) {
 ExamHall tenant+route accepted=4 rejected=1
 payments fixed=6 rolling=6
 HTTP statuses=200,200,429 Retry-After-present=true
+   100 a minute  labels  requests  by label  held  by account  held  and workload  held
+        web app       1        90        90     1          90     1            90     2
+     mobile app       1       100       100     1         100     1           100     2
+  partner batch       1       340       100     1         100     1           100     2
+   indexing bot      40      4000      4000    40         100     1           100    17
+            all      43      4530      4290    43         390     4           390    23
+an hour of 40 new labels a minute: kept for 60 minutes accounts=2400, dropped when full accounts=40
 token_bucket.json cases=40 mismatches=0
 `
 	var out strings.Builder
