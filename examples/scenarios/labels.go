@@ -61,9 +61,9 @@ func waysToKey() ([]keyed, error) {
 	}, nil
 }
 
-// labels: a minute's requests of four clients, all at one instant, keyed in three
-// ways, and the accounts held for each. Whoever counts labels gives the bot as many
-// budgets as it cares to invent.
+// labels: a minute's requests of four clients, all at one instant, keyed in
+// three ways, and the accounts held for each. Whoever counts labels gives the
+// bot as many budgets as it cares to invent.
 func labels(w io.Writer, open opener) error {
 	ways, err := waysToKey()
 	if err != nil {
