@@ -7,7 +7,7 @@ help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: lint tidy test fuzz ## everything that CI runs
+check: lint tidy test test-browser fuzz ## everything that CI runs
 
 .PHONY: fmt
 fmt: ## format the code
@@ -28,6 +28,11 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 .PHONY: test
 test: cc ## all tests, with the race detector
 	go test -race ./...
+
+.PHONY: test-browser
+test-browser: ## whether a page in a real browser can read its limits
+	@command -v chromium >/dev/null || .ci/install chromium
+	BROWSER=chromium go test -count 1 -run '^TestBrowser_' ./middleware
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (10s)
