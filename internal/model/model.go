@@ -221,10 +221,11 @@ func (s *Store) Settle(at int64, charges []limiter.Charge) error {
 	at = s.clock(at)
 	for i := range charges {
 		c := &charges[i]
-		taken, _, _, _ := c.Receipt.Taken()
+		instant, _, _, _ := c.Receipt.Taken()
 		a, now := s.at(c.Key, c.Limit, at)
-		if a.correctable(integer(taken), now) {
-			a = a.settled(integer(c.Cost), integer(taken), now)
+		taken := minInt(integer(instant), now) // where a receipt is all that is left of a later now
+		if a.correctable(taken, now) {
+			a = a.settled(integer(c.Cost), taken, now)
 			a.latest = now
 			s.accounts[c.Key] = a
 		}

@@ -120,7 +120,6 @@ local function logs()
 
   -- settle corrects by delta the first entry that is not before taken.
   local function settle(key, head, log, n, lowest, delta, taken)
-    if taken > log.at then taken = log.at end
     if taken <= log.at - n then return end
     local debit = math.min(delta, math.max(lowest - (log.total - log.base), 0))
     local entries, total, last = {}, log.base, log.at
@@ -253,6 +252,7 @@ for i = 1, #KEYS do
   end
 
   if verb == 2 then
+    if extra > at then extra = at end -- the clock was set back
     if was == 2 then
       log = log or logs()
       log.settle(key, own, book or log.start(at, 0), m, 2 * c, cost, extra)
