@@ -8,8 +8,9 @@ import (
 
 // bounds are the goals of a comparison, as ratios; 0 is no goal.
 type bounds struct {
-	peer  float64 // to the fastest peer
-	floor float64
+	peer   float64 // to the fastest peer
+	floor  float64
+	allocs float64 // for one decision, of a middleware; else none
 }
 
 // versus is the workload that compares the peers, the floor and this module.

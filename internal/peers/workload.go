@@ -25,14 +25,18 @@ func workloads(o options) []workload {
 	hot2.cores, many2.cores = 2, 2
 	accounts := power(o.keys) + " keys in random order, "
 	return []workload{
-		versus("hot/allow", "one hot key, allowed", hot, bounds{0.9, 1.4}),
-		versus("hot/deny", "one hot key, denied", hotDenied, bounds{0.9, 1.4}),
+		versus("hot/allow", "one hot key, allowed", hot, bounds{peer: 0.9, floor: 1.4}),
+		versus("hot/deny", "one hot key, denied", hotDenied, bounds{peer: 0.9, floor: 1.4}),
 		versus("hot/cores=2", "one hot key, two cores", hot2, bounds{peer: 1.2}),
 		versus("many/cores=1", accounts+"one core", many, bounds{peer: 0.65}),
 		versus("many/cores=2", accounts+"two cores", many2, bounds{peer: 0.6}),
 		{name: "heap", cores: 1, measure: measureHeap},
 		{name: "budgets", cores: 1, measure: measureBudgets},
 		{name: "growth", cores: 2, measure: measureGrowth},
+		{name: "middleware/allow", cores: 1, measure: measureMiddlewares("a middleware, allowed", false,
+			map[string]bounds{withHeaders: {peer: 0.8, allocs: 4}, withoutHeaders: {peer: 0.45, allocs: 1}})},
+		{name: "middleware/deny", cores: 1, measure: measureMiddlewares("a middleware, denied", true,
+			map[string]bounds{withHeaders: {peer: 1}})},
 	}
 }
 
