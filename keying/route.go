@@ -1,6 +1,7 @@
 package keying
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,26 +15,37 @@ const Unmatched = "unmatched"
 // callers choose it. Implementations are [Pattern], [Mux] and package chiroute.
 type Route func(r *http.Request) (pattern string, ok bool)
 
-// Asking is the method of a request that no caller can send, by which
-// [Route.Registered] asks whether the request's Pattern is a route.
-const Asking = "?"
-
 // Registered reports whether the router has the route, or whether that is not
 // known: finders of a caller's own, and [Pattern], do not know.
 //
-// It asks by a request with the method [Asking], whose Pattern is the route. A
-// finder that knows answers that very pattern, and ok if it is registered; else
-// it says nothing.
+// It asks by a request of which [Asked] tells. A finder that knows answers with
+// the very pattern, and ok if it is registered.
 func (route Route) Registered(pattern string) (registered, known bool) {
 	defer func() {
 		if recover() != nil { // a finder that takes more of a request for granted
 			registered, known = false, false
 		}
 	}()
-	answer, ok := route(&http.Request{
-		Method: Asking, URL: &url.URL{Path: "/"}, Header: http.Header{}, Pattern: pattern,
-	})
+	r := &http.Request{Method: asking, URL: &url.URL{Path: "/"}, Header: http.Header{},
+		Pattern: pattern}
+	answer, ok := route(r.WithContext(context.WithValue(context.Background(), askedKey{}, pattern)))
 	return ok, answer == pattern
+}
+
+// asking is the method of a request that asks. Servers let no caller send it, but
+// what overrides methods may.
+const asking = "?"
+
+type askedKey struct{}
+
+// Asked is for finders: it returns the pattern about which [Route.Registered]
+// asks, and whether the request is such a question and not one of a caller.
+func Asked(r *http.Request) (pattern string, ok bool) {
+	if r.Method != asking {
+		return "", false
+	}
+	pattern, ok = r.Context().Value(askedKey{}).(string)
+	return pattern, ok
 }
 
 // Pattern is the route that http.ServeMux noted in the request, such as
@@ -50,8 +62,8 @@ func Pattern(r *http.Request) (pattern string, ok bool) {
 // and one allocation a request, beside the mux's own.
 func Mux(mux *http.ServeMux) Route {
 	return func(r *http.Request) (string, bool) {
-		if r.Method == Asking {
-			return r.Pattern, registered(mux, r.Pattern)
+		if pattern, ok := Asked(r); ok {
+			return pattern, registered(mux, pattern)
 		}
 		_, pattern := mux.Handler(r)
 		if r.Method == http.MethodConnect && strings.HasSuffix(pattern, "/") {
@@ -91,7 +103,7 @@ func registered(mux *http.ServeMux, pattern string) bool {
 		r.Method = http.MethodHead
 		_, got = mux.Handler(r)
 	}
-	return forGet(got) == pattern
+	return pattern != "" && forGet(got) == pattern
 }
 
 // sample returns a path that the pattern matches and no other one that is more

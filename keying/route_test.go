@@ -1,15 +1,11 @@
 package keying_test
 
 import (
-	"bufio"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/keying"
 )
@@ -153,19 +149,19 @@ func TestRoute_RegisteredIsNotKnownToOthers(t *testing.T) {
 	assert.True(t, registered, "a limiter around single handlers does not know the others")
 }
 
-// No request has the method by which the limiter asks: servers refuse it.
-func TestRoute_NoCallerAsks(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		assert.Fail(t, "reached", r.Method)
-	}))
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: a\r\n\r\n", keying.Asking)
-	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
+// Whatever method a caller gets through, as past a method override, asks nothing.
+func TestAsked_NoCallerAsks(t *testing.T) {
+	_, ok := keying.Asked(muxRequest("?", "", "/items/7"))
+	assert.False(t, ok)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/any/{id}", func(http.ResponseWriter, *http.Request) {})
+	assert.Equal(t, "/any/{id}", find(keying.Mux(mux), muxRequest("?", "", "/any/7")))
+	assert.Equal(t, keying.Unmatched, find(keying.Mux(mux), muxRequest("?", "", "/items/7")))
+}
+
+func TestRoute_RegisteredOutlivesAFinderThatPanics(t *testing.T) {
+	_, known := keying.Route(func(r *http.Request) (string, bool) {
+		return r.Context().Value("route").(string), true
+	}).Registered("GET /a")
+	assert.False(t, known)
 }

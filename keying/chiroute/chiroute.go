@@ -57,8 +57,8 @@ func New(router chi.Routes) *Router {
 // (405). Behind With or Group, where chi knows the whole pattern, it costs no
 // allocation; else the router's own look-up.
 func (r *Router) Route(req *http.Request) (pattern string, ok bool) {
-	if req.Method == keying.Asking {
-		return req.Pattern, slices.Contains(r.Routes(), req.Pattern)
+	if asked, ok := keying.Asked(req); ok {
+		return asked, slices.Contains(r.Routes(), asked)
 	}
 	live := chi.RouteContext(req.Context())
 	if live == nil {
