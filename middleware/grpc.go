@@ -36,11 +36,7 @@ const (
 // plain 429 would reach the caller as another error, without its wait.
 func (no refusal) writeGRPC(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	for name := range h {
-		if inherited[name] {
-			delete(h, name)
-		}
-	}
+	disinherit(h)
 	untell(h) // these are trailers, where the fields must not be
 	code, message := no.grpcStatus()
 	h.Set("Content-Type", "application/grpc")

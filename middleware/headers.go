@@ -1,10 +1,10 @@
 package middleware
 
 import (
-	"maps"
 	"math"
 	"math/bits"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,12 +74,15 @@ func (m *Middleware) tell(h http.Header, d limiter.Decision) {
 		h[limitField], h[remainingField], h[resetField] = values[:1:1], values[1:2:2], values[2:]
 		return
 	}
-	values := [2]string{m.policies.field(d.Budget, d.Limit), item(d.Budget, now)}
+	values := [2]string{m.policies.of(d.Budget, d.Limit).policy, item(d.Budget, now)}
 	h[policyField], h[stateField] = values[:1:1], values[1:]
 }
 
 // untell removes what limiters further out have told.
 func untell(h http.Header) {
+	if h[stateField] == nil && h[limitField] == nil {
+		return
+	}
 	for _, name := range [...]string{
 		policyField, stateField, limitField, remainingField, resetField,
 	} {
@@ -204,47 +207,54 @@ func wholeSeconds(wait time.Duration) int64 {
 	return min(max(seconds, 1), math.MaxInt32)
 }
 
-// policies remembers the policies of budgets, which hardly ever change. Readers
-// take no lock; a LimitFor that answers many limits fills it, and what does not
+// policies remembers the texts that are the same in all answers of a budget,
+// which hardly ever change. Readers take no lock. They are few, so looking at
+// each is faster than a hash; where a LimitFor answers many limits, what does not
 // fit is written anew each time.
 type policies struct {
-	known atomic.Pointer[map[policyKey]string]
+	known atomic.Pointer[[]*texts]
 	write sync.Mutex
 }
 
-type policyKey struct {
+// texts are those of a budget and a limit.
+type texts struct {
 	budget string
 	limit  limiter.Limit
+	policy string
+	denied []byte // the problem of a denial with 429
 }
 
-const maxPolicies = 256
+const maxPolicies = 32
 
-func (p *policies) field(budget string, l limiter.Limit) string {
-	key := policyKey{budget, l}
+// of returns the texts of a budget, for reading only.
+func (p *policies) of(budget string, l limiter.Limit) *texts {
 	known := p.read()
-	text, ok := known[key]
-	if ok {
-		return text
+	for _, t := range known {
+		if t.limit == l && t.budget == budget {
+			return t
+		}
 	}
-	text = policy(budget, l)
+	t := &texts{budget, l, policy(budget, l), nil}
+	t.denied = refusal{status: http.StatusTooManyRequests, kind: quotaExceeded, named: true,
+		decision: limiter.Decision{Budget: budget}}.problem()
 	if len(known) < maxPolicies {
-		p.add(key, text)
+		p.add(t) // looks again: others may add at the same time
 	}
-	return text
+	return t
 }
 
-// read returns what is known, for reading only.
-func (p *policies) read() map[policyKey]string {
+func (p *policies) read() []*texts {
 	if known := p.known.Load(); known != nil {
 		return *known
 	}
 	return nil
 }
 
-func (p *policies) add(key policyKey, text string) {
+func (p *policies) add(t *texts) {
 	p.write.Lock()
 	defer p.write.Unlock()
-	known := map[policyKey]string{key: text}
-	maps.Copy(known, p.read())
-	p.known.Store(&known)
+	if known := p.read(); len(known) < maxPolicies {
+		known = append(slices.Clip(known), t)
+		p.known.Store(&known)
+	}
 }

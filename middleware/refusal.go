@@ -83,15 +83,19 @@ var inherited = map[string]bool{
 	"Surrogate-Control": true,
 }
 
-// write answers by HTTP. Headers set upstream, such as those of CORS, stay where
-// they do not speak of another body.
-func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
-	h := w.Header()
+func disinherit(h http.Header) {
 	for name := range h {
 		if inherited[name] {
 			delete(h, name)
 		}
 	}
+}
+
+// write answers by HTTP. Headers set upstream, such as those of CORS, stay where
+// they do not speak of another body.
+func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
+	h := w.Header()
+	disinherit(h)
 	values := [3]string{"no-store", "application/problem+json"}
 	h["Cache-Control"] = values[:1:1]
 	if no.wait > 0 {
@@ -117,8 +121,16 @@ func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
 	w.WriteHeader(no.status)
 	if r.Method != http.MethodHead {
 		// The caller may be gone; there is nobody left to tell.
-		_, _ = w.Write(no.problem())
+		_, _ = w.Write(m.body(no))
 	}
+}
+
+// body returns the problem, which for a denial is the same each time.
+func (m *Middleware) body(no refusal) []byte {
+	if no.named && no.answer == limiter.AnswerDeny && no.kind == quotaExceeded {
+		return m.policies.of(no.decision.Budget, no.decision.Limit).denied
+	}
+	return no.problem()
 }
 
 // outerWait returns for how many seconds a limiter further out, that has let
