@@ -108,6 +108,8 @@ func TestLog_SettlesAnAccountWithoutALog(t *testing.T) {
 	assert.Zero(t, moved)
 	assert.False(t, credited)
 	assert.True(t, a.Full(1))
+	a.Settle(1, 0, 0)
+	assert.Zero(t, a.Reset(1), "a correction of nothing is no entry")
 	moved, credited = a.Settle(1, 0, 2)
 	assert.Equal(t, account.Uint128{Lo: 2}, moved)
 	assert.False(t, credited)
