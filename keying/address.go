@@ -39,9 +39,9 @@ func (a Addresses) Validate() error {
 			return &limiter.ConfigError{Field: field, Value: p, Reason: "want a prefix such as 10.0.0.0/8"}
 		case p.Addr().Is4In6():
 			return &limiter.ConfigError{Field: field, Value: p, Reason: "want it as an IPv4 prefix"}
-		case p.Bits() == 0:
-			return &limiter.ConfigError{Field: field, Value: p,
-				Reason: "trusts everybody, who could then choose their address: want the proxies' own network"}
+		case p.Addr().Is4() && p.Bits() < 8, p.Bits() < 7: // 10.0.0.0/8 and fc00::/7 are private
+			return &limiter.ConfigError{Field: field, Value: p, Reason: "trusts much of the world, " +
+				"who could then choose their address: want the proxies' own network"}
 		}
 	}
 	switch {
@@ -112,13 +112,12 @@ var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 // parseHop reads an address, with or without a port, as canonical: without zone,
 // IPv4 where it holds one. What cannot be read is the zero Addr.
 func parseHop(text string) netip.Addr {
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		port, err := netip.ParseAddrPort(text)
-		if err != nil {
-			return netip.Addr{}
-		}
+	var addr netip.Addr // what cannot be read leaves it zero
+	if strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1 {
+		port, _ := netip.ParseAddrPort(text)
 		addr = port.Addr()
+	} else {
+		addr, _ = netip.ParseAddr(text)
 	}
 	addr = addr.WithZone("").Unmap()
 	if nat64.Contains(addr) {

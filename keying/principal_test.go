@@ -124,6 +124,8 @@ func TestWho_ValidateNamesWhatIsWrong(t *testing.T) {
 		{"header-injection", keying.Authenticated(keying.Refuse("Bearer\r\nX: y")), "Who.Refuse"},
 		{"trusts-all-of-ipv4", by("0.0.0.0/0", "", 0), "Addresses.Proxies[0]"},
 		{"trusts-all-of-ipv6", by("::/0", "", 0), "Addresses.Proxies[0]"},
+		{"trusts-half-of-ipv4", by("128.0.0.0/1", "", 0), "Addresses.Proxies[0]"},
+		{"trusts-all-of-public-ipv6", by("2000::/3", "", 0), "Addresses.Proxies[0]"},
 		{"mapped-prefix", by("::ffff:10.0.0.0/104", "", 0), "Addresses.Proxies[0]"},
 		{"zero-prefix", by("", "", 0), "Addresses.Proxies[0]"},
 		{"header-without-proxies", keying.ByAddress(keying.Addresses{Header: "X-Real-Ip"}),
@@ -153,4 +155,5 @@ func TestWho_ValidateNamesWhatIsWrong(t *testing.T) {
 		})
 	}
 	assert.NoError(t, by("10.0.0.0/8", "X-Real-Ip", 48).Validate())
+	assert.NoError(t, by("fc00::/7", "", 0).Validate())
 }

@@ -160,5 +160,9 @@ func (w Who) Request(r *http.Request) (limiter.Principal, error) {
 	if p, ok := w.Named(r.Context()); ok {
 		return p, nil
 	}
-	return w.Principal(r.Context(), Origin{r.RemoteAddr, r.Header.Values, r.TLS})
+	from := Origin{Remote: r.RemoteAddr, TLS: r.TLS}
+	if a := w.absent.addresses; a != nil && a.Proxies != nil {
+		from.Header = r.Header.Values
+	}
+	return w.Principal(r.Context(), from)
 }

@@ -9,6 +9,8 @@
 //	router.Use(limit.Handler)
 //	router.Get("/orders/{id}", order) // route "GET /orders/{id}"
 //
+// New gets the outermost router: a router that is mounted as a chi.Router shows
+// its routes, one inside a plain http.Handler is one route, that of its mount.
 // Middleware that rewrites paths or methods belongs outside the limiter, so that
 // both look at the same request. Trailing slashes and unclean paths need no
 // care: where no route has them, the route without them counts.
