@@ -22,6 +22,18 @@
 // those that [Config.Methods] lists. A service registered with a nil
 // implementation cannot be told from an unknown one and counts as such.
 //
+// A budget on a method that the server does not have limits nothing:
+// [Interceptor.Check] finds it once all services are registered.
+//
+// # Callers
+//
+// Whom the authentication named comes first, then, if keying.Who.OrCertificate
+// says so, the client certificate that the handshake has verified, then the
+// address. Handlers that charge by themselves, for items of a batch, find the
+// caller with keying.CallerFrom. An authenticated caller costs one allocation.
+// Where none of the first 100 calls has a principal that is logged, once, under
+// the code no-principal.
+//
 // # What a refused client sees
 //
 //	cannot pay yet           RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
