@@ -58,6 +58,21 @@
 // URL, as in a request that a handler makes up, is another request, and a caller
 // by address before the authentication is another than the user after it.
 //
+// # Misuse
+//
+// What construction cannot know is logged, through the limiter's Logger, once for
+// each Middleware and code:
+//
+//	no-route         no request so far matched a route, though budgets go by route
+//	no-principal     no request so far had a principal: wrong order?
+//	route-rewritten  a request was charged on one route and served on another
+//	route-unknown    a budget names a route that the router does not have
+//	h2c-inside       HTTP/2 without TLS was asked for, and not begun
+//
+// The first two wait for 100 requests. The last is more than a warning: on a
+// connection on which a handler further in began HTTP/2, all requests would go
+// past the limiter, so the request to begin it goes no further.
+//
 // # Two limiters in one chain
 //
 // Budgets that belong together belong into one limiter: it charges all or none,
