@@ -39,7 +39,7 @@ func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
 	if err := cfg.validate(l); err != nil {
 		return nil, err
 	}
-	workloads, err := cfg.Workloads.Folding()
+	workloads, err := cfg.Workloads.FoldingFor(l)
 	if err != nil {
 		return nil, err
 	}

@@ -141,6 +141,14 @@ func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
 	var config *limiter.ConfigError
 	require.ErrorAs(t, err, &config)
 	assert.Equal(t, "Workloads.Slots", config.Field)
+
+	l, _ = newLimiter(t, standing, perUser(limiter.PerSecond(5)), limiter.Budget{
+		Name: "workload", Scope: limiter.ByPrincipal | limiter.ByWorkload, Limit: limiter.PerHour(5),
+		OnError: limiter.Closed,
+	})
+	_, err = grpcinterceptor.New(l, users, grpcinterceptor.Config{})
+	require.ErrorAs(t, err, &config, "a budget ByWorkload, and no labels")
+	assert.Equal(t, "Workloads", config.Field)
 }
 
 func TestInterceptor_TellsOnceThatNobodyEverHasAPrincipal(t *testing.T) {

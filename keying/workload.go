@@ -105,6 +105,21 @@ func (w Workloads) Folding() (*Folding, error) {
 	return f, nil
 }
 
+// FoldingFor is Folding for the adapter of a limiter: where a budget is ByWorkload
+// and w says nothing of labels, that is an error, too. The budget would have one
+// account for each principal.
+func (w Workloads) FoldingFor(l *limiter.Limiter) (*Folding, error) {
+	f, err := w.Folding()
+	split := slices.ContainsFunc(l.Budgets(), func(b limiter.Budget) bool {
+		return b.Scope&limiter.ByWorkload != 0
+	})
+	if err == nil && f == nil && split {
+		return nil, &limiter.ConfigError{Field: "Workloads",
+			Reason: "a budget is ByWorkload: say where labels are, want Header or Label"}
+	}
+	return f, err
+}
+
 // Request returns the workload of a request of net/http.
 func (f *Folding) Request(r *http.Request) string {
 	switch {

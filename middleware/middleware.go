@@ -48,7 +48,7 @@ func New(
 	if err := checkRoutes(l.Budgets()); err != nil {
 		return nil, err
 	}
-	workloads, err := cfg.Workloads.Folding()
+	workloads, err := cfg.Workloads.FoldingFor(l)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,10 @@ func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
 	var config *limiter.ConfigError
 	require.ErrorAs(t, err, &config)
 	assert.Equal(t, "Workloads.Slots", config.Field)
+
+	_, err = middleware.New(l, byUser, keying.Pattern, middleware.Config{})
+	require.ErrorAs(t, err, &config, "a budget ByWorkload, and no labels")
+	assert.Equal(t, "Workloads", config.Field)
 }
 
 func TestCallerFrom_KnowsWhomTheMiddlewareCharged(t *testing.T) {
@@ -111,6 +115,7 @@ func TestCallerFrom_KnowsNobodyWhereNothingWasCharged(t *testing.T) {
 	assert.False(t, known)
 	m := limiter.Must(middleware.New(l, byUser, keying.Pattern, middleware.Config{
 		Caller: true, Skip: func(*http.Request) bool { return true },
+		Workloads: keying.Workloads{Header: workload},
 	}))
 	m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, known := keying.CallerFrom(r.Context())
