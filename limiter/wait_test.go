@@ -149,6 +149,27 @@ func TestBucketWait_NeverAndBadCostsFailAtOnce(t *testing.T) {
 		require.ErrorIs(t, l.bucket.Wait(ctx, 1), context.Canceled)
 		assert.Zero(t, time.Since(l.start))
 		assert.Equal(t, "0", l.bucket.Tokens().RatString())
+
+		l.join(t.Context(), 1, 5)
+		require.ErrorAs(t, l.bucket.Wait(t.Context(), -1), &bad, "behind others too")
+		assert.Zero(t, time.Since(l.start))
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, l.bucket.Wait(ctx, 1), context.Canceled, "where there are tokens too")
+		assert.Equal(t, "5", l.bucket.Tokens().RatString())
+	})
+}
+
+func TestBucketWait_AClockThatGoesBackOpensNoWindowAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Unix(10, 0)
+		window := limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 1, Per: 10 * time.Second}
+		b := limiter.Must(limiter.NewBucket(window, func() time.Time { return now }))
+		require.True(t, limiter.Must(b.Take(1)).Allowed())
+		now = time.Unix(9, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.Wait(ctx, 1), context.DeadlineExceeded)
+		assert.NoError(t, ctx.Err(), "it fails at once")
 	})
 }
 
@@ -182,9 +203,13 @@ func TestBucketWait_WaitsForWindowsAndLogs(t *testing.T) {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, limiter.Limit{Algorithm: algorithm, Tokens: 3, Per: 10 * time.Second})
+				ctx, cancel := context.WithTimeout(t.Context(), 31*time.Second)
+				defer cancel()
 				for who := range 7 {
-					l.join(t.Context(), who, 1)
+					l.join(ctx, who, 1)
 				}
+				require.ErrorIs(t, l.bucket.Wait(ctx, 3), context.DeadlineExceeded, "at once")
+				assert.Zero(t, time.Since(l.start))
 				const first, second, third = 10 * time.Second, 20 * time.Second, 30 * time.Second
 				assert.Equal(t, []served{{0, first, nil}, {1, first, nil}, {2, first, nil},
 					{3, second, nil}, {4, second, nil}, {5, second, nil}, {6, third, nil}},

@@ -76,3 +76,14 @@ func TestUint128_DivisionSaturatesAtMaxInt64(t *testing.T) {
 	q, r := Uint128{Hi: 7}.div(7)
 	assert.Equal(t, []uint64{math.MaxInt64, 0}, []uint64{q, r}, "a quotient of 65 bits")
 }
+
+func TestMul256_EqualsIntegerArithmetic(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 4000 {
+		u, v := wide(random), wide(random)
+		product := mul256(u, v)
+		got := new(big.Int).Lsh(product.high.big(), 128)
+		got.Add(got, product.low.big())
+		require.Zero(t, new(big.Int).Mul(u.big(), v.big()).Cmp(got), "%v*%v", u, v)
+	}
+}
