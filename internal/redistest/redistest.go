@@ -27,9 +27,10 @@ type Server struct {
 
 	t    testing.TB
 	dir  string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	args  []string
+	plain bool // args are all: it is no server of data
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when the process has ended
 }
 
 // patience is how long anything may take that should take milliseconds.
@@ -119,7 +120,10 @@ func (s *Server) Restart() {
 
 func (s *Server) launch() {
 	s.t.Helper()
-	args := append([]string{"--save", "", "--appendonly", "no", "--dir", s.dir}, s.args...)
+	args := s.args
+	if !s.plain {
+		args = append([]string{"--save", "", "--appendonly", "no", "--dir", s.dir}, args...)
+	}
 	s.cmd = exec.Command(binary(s.t), args...)
 	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {

@@ -28,6 +28,9 @@ if clock > deadline then return reply end
 if slack == 0 then now = clock end
 if verb == 3 then return reply .. write('<d', 0 * call('DEL', unpack(KEYS))) end
 
+-- sound reports whether x is a number that the script can count with.
+local function sound(x) return x % 1 == 0 and x < MOST and x > -MOST end
+
 -- expiry is the millisecond after an account is full again, or the next.
 local function expiry(full)
   return string.format('%.0f', floor((full - now + clock + slack) / 1000) + 2)
@@ -54,13 +57,15 @@ local function logs()
     return table.concat(entries)
   end
 
-  -- open reads a log of n microseconds. Entries from first to count are live,
-  -- and base is the total before them.
+  -- open reads a log of n microseconds, or nothing where the state is no log.
+  -- Entries from first to count are live, and base is the total before them.
   local function open(state, n)
+    if #state < 34 or (#state - 34) % 16 ~= 0 then return end
     local log = {state = state, count = (#state - 34) / 16, base = 0, total = 0}
     log.last = read('<d', state, 27)
     local anchor = log.last
     if log.count > 0 then log.last, log.total = entry(state, log.count) end
+    if not (sound(anchor) and sound(log.last) and sound(log.total)) then return end
     if log.last > anchor then anchor = log.last end
     if anchor - now > ahead then
       log.state, log.last = back(state, log.count, anchor - now), log.last - (anchor - now)
@@ -188,7 +193,7 @@ local function foreign(head)
   if #head < 26 or byte(head) ~= 1 or byte(head, 2) > 2 then return true end
   local n, p, cap = read('<ddd', head, 3)
   return not (n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
-    and n % 1 == 0 and p % 1 == 0 and cap % 1 == 0)
+    and sound(n) and sound(p) and sound(cap))
 end
 
 local allowed, healed, spoiled = verb == 1, 0, nil
@@ -218,12 +223,10 @@ for i = 1, #KEYS do
       end
     end
     if good and was == 2 then
-      good = #state >= 34 and (#state - 34) % 16 == 0
-      if good then
-        log = log or logs()
-        book = log.open(state, m)
-        at, used, heals = book.at, book.total - book.base, book.heals
-      end
+      log = log or logs()
+      book = log.open(state, m)
+      good = book ~= nil
+      if good then at, used, heals = book.at, book.total - book.base, book.heals end
     elseif good then
       good = #state == 42
       if good then
@@ -241,8 +244,7 @@ for i = 1, #KEYS do
         end
       end
     end
-    if not good or not (used >= 0 and used <= MOST and used % 1 == 0 and at < MOST and at % 1 == 0)
-    then
+    if not (good and sound(at) and used >= 0 and used <= MOST and used % 1 == 0) then
       spoiled, used, at = spoiled or key, 0, now
       if verb > 0 then call('DEL', key) end
     end
