@@ -14,12 +14,13 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// floods is how many keys an attacker invents: ten million, fewer with -short.
+// floods is how many keys an attacker invents: ten million, fewer with -short
+// and with the race detector.
 func floods() int {
 	if testing.Short() {
-		return 1_000_000
+		return 1_000_000 / slowdown
 	}
-	return 10_000_000
+	return 10_000_000 / slowdown
 }
 
 // clock is a virtual clock that many stores share.
