@@ -165,7 +165,7 @@ type answerer struct {
 
 // WriteHeader notes that there is a status.
 func (a *answerer) WriteHeader(status int) {
-	a.wrote = a.wrote || status >= http.StatusOK
+	a.wrote = a.wrote || status >= http.StatusOK || status == http.StatusSwitchingProtocols
 	a.ResponseWriter.WriteHeader(status)
 }
 
