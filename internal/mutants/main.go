@@ -6,8 +6,12 @@
 // Comparisons are flipped, remainders and carries dropped, clamps removed, what
 // is rounded up is rounded down, operators are swapped, constants are off by
 // one, conditions always or never hold, and statements, loops and fields are
-// left out. Nothing is written into the tree: go test gets each mutant as an
-// overlay. A mutant that hangs is noticed; one that does not compile is none.
+// left out. A mutant that hangs is noticed; one that does not compile is none.
+//
+// Nothing is written into the tree: go test gets the mutants as an overlay. All
+// of a package are in one test program, in which each function begins with a
+// switch over copies of its body, one for each mutant; an environment variable
+// chooses. Only what stands outside functions is built alone.
 //
 // Survivors that no test can notice, or none should, are explained in
 // equivalent.txt. It fails where more than 5 % of the mutants survive without an
@@ -29,6 +33,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // target is a package to mutate.
@@ -92,12 +97,16 @@ func start(ctx context.Context, list bool, run string, packages []string) error 
 	if err != nil {
 		return err
 	}
-	c := check{root: root, only: only, explained: explained, out: os.Stdout}
+	c := check{root: root, only: only, explained: explained, grace: 10 * time.Second,
+		out: os.Stdout, progress: os.Stderr}
 	chosen := targets
 	if len(packages) > 0 {
 		chosen = slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
 			return !slices.Contains(packages, t.dir) && !slices.Contains(packages, "./"+t.dir)
 		})
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("no mutants for %v", packages)
 	}
 	if list {
 		return c.list(chosen)
@@ -118,7 +127,9 @@ type check struct {
 	root      string
 	only      *regexp.Regexp
 	explained []*explanation
+	grace     time.Duration // what any test may take before it is said to hang
 	out       io.Writer
+	progress  io.Writer
 	seen      []string // directories whose mutants were run
 }
 
@@ -174,15 +185,11 @@ func (c *check) run(ctx context.Context, targets []target) error {
 		if err != nil {
 			return err
 		}
-		r := runner{root: c.root, tests: t.tests}
-		if err := r.prepare(ctx); err != nil {
+		n, err := c.judge(ctx, t, mutants)
+		if err != nil {
 			return err
 		}
-		n := c.judge(ctx, &r, mutants)
 		c.seen = append(c.seen, t.dir)
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		fmt.Fprintf(&text, "%-20s %v\n", t.dir, n)
 		sum.add(n)
 	}
@@ -193,24 +200,40 @@ func (c *check) run(ctx context.Context, targets []target) error {
 	return errors.Join(sum.verdict(), c.stale())
 }
 
-// judge counts what becomes of the mutants, and prints the unexplained
-// survivors.
-func (c *check) judge(ctx context.Context, r *runner, mutants []mutant) totals {
-	var n totals
-	for f := range r.runAll(ctx, mutants) {
-		switch {
-		case f.fate == dead:
-			n.killed++
-		case f.fate == stillborn:
-			n.invalid++
-		case c.explain(f.mutant):
-			n.explained++
-		default:
-			n.unexplained++
-			fmt.Fprintf(c.out, "%v\n\t%s\n", f.mutant, f.mutant.source)
-		}
+// judge runs the tests against mutants of a target, counts what becomes of them,
+// and prints the unexplained survivors.
+func (c *check) judge(ctx context.Context, t target, mutants []mutant) (totals, error) {
+	temp, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return totals{}, err
 	}
-	return n
+	defer os.RemoveAll(temp)
+	r := runner{builder: builder{root: c.root, dir: t.dir, temp: temp, mutants: mutants},
+		tests: t.tests, grace: c.grace}
+	if err := r.prepare(ctx); err != nil {
+		return totals{}, err
+	}
+	var n totals
+	for f := range r.runAll(ctx) {
+		c.count(&n, f)
+		fmt.Fprintf(c.progress, "\r%s %d/%d ", t.dir, n.all()+n.invalid, len(mutants))
+	}
+	fmt.Fprintln(c.progress)
+	return n, ctx.Err()
+}
+
+func (c *check) count(n *totals, f finding) {
+	switch {
+	case f.fate == dead:
+		n.killed++
+	case f.fate == stillborn:
+		n.invalid++
+	case c.explain(f.mutant):
+		n.explained++
+	default:
+		n.unexplained++
+		fmt.Fprintf(c.out, "%v\n\t%s\n", f.mutant, f.mutant.source)
+	}
 }
 
 // explain reports whether the survival of m is explained.

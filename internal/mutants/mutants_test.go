@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,7 +71,8 @@ func tiny(t *testing.T, only, explained string) (*check, *bytes.Buffer) {
 	list, err := parseExplanations(explained)
 	require.NoError(t, err)
 	var out bytes.Buffer
-	return &check{root: root, only: regexp.MustCompile(only), explained: list, out: &out}, &out
+	return &check{root: root, only: regexp.MustCompile(only), explained: list, grace: time.Second,
+		out: &out, progress: io.Discard}, &out
 }
 
 var clamp = []target{{"clamp", nil, []suite{{"clamp", ""}}}}
@@ -112,11 +114,21 @@ func TestTotals_TolerateFewSurvivors(t *testing.T) {
 }
 
 func TestCheck_AMutantThatHangsIsKilled(t *testing.T) {
-	c, out := tiny(t, "removed: n--", "")
-	mutants, err := c.mutants(clamp[0])
-	require.NoError(t, err)
-	r := &runner{root: c.root, tests: clamp[0].tests, timeouts: []time.Duration{time.Second}}
-	assert.Equal(t, totals{killed: 1}, c.judge(t.Context(), r, mutants), out)
+	c, out := tiny(t, "removed: n -= step", "")
+	assert.NoError(t, c.run(t.Context(), clamp), out)
+	assert.Contains(t, out.String(), "1 of 1 killed")
+}
+
+func TestCheck_BreaksWhatStandsOutsideFunctions(t *testing.T) {
+	c, out := tiny(t, "step: 1 -> 2", "")
+	assert.NoError(t, c.run(t.Context(), clamp), out)
+	assert.Contains(t, out.String(), "1 of 1 killed")
+}
+
+func TestCheck_WhatDoesNotCompileIsNoMutant(t *testing.T) {
+	c, out := tiny(t, "Never", "")
+	assert.NoError(t, c.run(t.Context(), clamp), out)
+	assert.Contains(t, out.String(), "0 survivors explained, 0 not; 1 did not compile")
 }
 
 func TestCheck_ListRunsNothing(t *testing.T) {
@@ -125,10 +137,10 @@ func TestCheck_ListRunsNothing(t *testing.T) {
 	assert.Equal(t, 5, strings.Count(out.String(), "\n"))
 }
 
-func TestCheck_TheTestsMustPassFirst(t *testing.T) {
+func TestCheck_TheTestsMustRunFirst(t *testing.T) {
 	c, _ := tiny(t, "", "")
 	err := c.run(t.Context(), []target{{"clamp", nil, []suite{{"absent", ""}}}})
-	assert.ErrorContains(t, err, "the tests of absent must pass first")
+	assert.ErrorContains(t, err, "the tests of absent do not compile")
 }
 
 func TestParseExplanations_ReportsTheLine(t *testing.T) {
@@ -142,5 +154,6 @@ func TestParseExplanations_ReportsTheLine(t *testing.T) {
 
 func TestMutants_ExplanationsAreReadable(t *testing.T) {
 	assert.Error(t, start(t.Context(), true, "(", nil))
+	assert.ErrorContains(t, start(t.Context(), true, "", []string{"nowhere"}), "[nowhere]")
 	require.NoError(t, start(t.Context(), true, "^$", nil))
 }

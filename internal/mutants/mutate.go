@@ -19,6 +19,13 @@ type mutant struct {
 
 	start, end int    // what is replaced: offsets
 	text       string // by what
+	body       body   // of the function; zero for what is declared outside
+}
+
+// body is the braces of a function, as offsets, and what is between.
+type body struct {
+	start, end int
+	results    string // of the function
 }
 
 // String says where and what, in one line.
@@ -37,6 +44,7 @@ type generator struct {
 	name     string
 	src      string
 	function string
+	body     body
 	parents  []ast.Node // of the node that is visited, the outermost first
 	found    []mutant
 }
@@ -51,6 +59,7 @@ func mutate(name string, src []byte) ([]mutant, error) {
 	g := &generator{file: files.File(parsed.Pos()), name: name, src: string(src)}
 	for _, d := range parsed.Decls {
 		if g.function = g.declared(d); g.function != "" {
+			g.body = g.bodyOf(d)
 			ast.Inspect(d, g.visit)
 		}
 	}
@@ -72,6 +81,18 @@ func (g *generator) declared(d ast.Decl) string {
 		}
 	}
 	return ""
+}
+
+func (g *generator) bodyOf(d ast.Decl) body {
+	f, ok := d.(*ast.FuncDecl)
+	if !ok {
+		return body{}
+	}
+	b := body{start: g.offset(f.Body.Pos()), end: g.offset(f.Body.End())}
+	if f.Type.Results != nil {
+		b.results = g.text(f.Type.Results)
+	}
+	return b
 }
 
 func (g *generator) visit(n ast.Node) bool {
@@ -117,7 +138,7 @@ func (g *generator) edit(from, to token.Pos, text, format string, args ...any) {
 	g.found = append(g.found, mutant{
 		file: g.name, line: line, function: g.function,
 		change: oneLine(fmt.Sprintf(format, args...)), source: strings.TrimSpace(g.src[start:end]),
-		start: g.offset(from), end: g.offset(to), text: text,
+		start: g.offset(from), end: g.offset(to), text: text, body: g.body,
 	})
 }
 

@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -31,58 +29,84 @@ type finding struct {
 	fate   fate
 }
 
-// runner runs the tests of a target.
+// runner runs the tests of a target against its mutants.
 type runner struct {
-	root     string
+	builder
 	tests    []suite // in this order until one fails
+	grace    time.Duration
+	programs []string
 	timeouts []time.Duration
 }
 
-// prepare runs the tests on the code as it is: they must pass, and the time that
-// they need tells when a mutant hangs.
+// prepare builds the tests with all mutants in them and runs them on the code as
+// it is: they must pass, and the time that they need tells when a mutant hangs.
 func (r *runner) prepare(ctx context.Context) error {
-	for _, tests := range r.tests {
+	r.invalid = make([]bool, len(r.mutants))
+	overlay, err := r.settle(ctx)
+	if err != nil {
+		return err
+	}
+	if r.programs, err = r.compile(ctx, overlay, r.temp); err != nil {
+		return err
+	}
+	for i, tests := range r.tests {
 		start := time.Now()
-		if out, err := r.command(ctx, tests, time.Hour).CombinedOutput(); err != nil {
+		cmd := r.command(ctx, tests, r.programs[i], 0, time.Hour)
+		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("the tests of %s must pass first: %w\n%s", tests.pkg, err, out)
 		}
-		r.timeouts = append(r.timeouts, 20*time.Second+4*time.Since(start))
+		r.timeouts = append(r.timeouts, r.grace+4*time.Since(start))
 	}
 	return nil
 }
 
-// command returns go test for a suite. What a mutant may allocate is bounded.
+// compile returns the test program of each suite.
+func (r *runner) compile(ctx context.Context, overlay, out string) ([]string, error) {
+	programs := make([]string, len(r.tests))
+	for i, tests := range r.tests {
+		if i > 0 && tests.pkg == r.tests[i-1].pkg {
+			programs[i] = programs[i-1]
+			continue
+		}
+		var err error
+		if programs[i], err = compileTests(ctx, r.root, tests.pkg, overlay, out); err != nil {
+			return nil, err
+		}
+	}
+	return programs, nil
+}
+
+// command runs a test program. What it may allocate is bounded.
 func (r *runner) command(
-	ctx context.Context, tests suite, timeout time.Duration, flags ...string,
+	ctx context.Context, tests suite, program string, number int, timeout time.Duration,
 ) *exec.Cmd {
-	args := append([]string{"test", "-short", "-failfast", "-count=1", "-vet=off",
-		"-ldflags=-s -w", "-timeout=" + timeout.String(), "-skip=" + tests.skip,
-		`-exec=sh -c 'ulimit -v 4000000 2>/dev/null; exec "$0" "$@"'`}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+tests.pkg)...)
-	cmd.Dir = r.root
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v 4000000 2>/dev/null; exec "$0" "$@"`,
+		program, "-test.short", "-test.failfast", "-test.skip="+tests.skip,
+		"-test.timeout="+timeout.String())
+	cmd.Dir = filepath.Join(r.root, tests.pkg)
+	cmd.Env = append(os.Environ(), variable+"="+strconv.Itoa(number))
+	cmd.WaitDelay = time.Second
 	return cmd
 }
 
 // runAll yields what becomes of the mutants, in the order in which they end. It
 // ends early with ctx.
-func (r *runner) runAll(ctx context.Context, mutants []mutant) iter.Seq[finding] {
-	work, found := make(chan mutant), make(chan finding)
+func (r *runner) runAll(ctx context.Context) iter.Seq[finding] {
+	work, found := make(chan int), make(chan finding)
 	go func() {
 		defer close(work)
-		for _, m := range mutants {
+		for i := range r.mutants {
 			if ctx.Err() != nil {
 				return
 			}
-			work <- m
+			work <- i
 		}
 	}()
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {
-			for m := range work {
-				found <- finding{m, r.runOne(ctx, m)}
+			for i := range work {
+				found <- finding{r.mutants[i], r.runOne(ctx, i)}
 			}
 		})
 	}
@@ -100,74 +124,42 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) iter.Seq[finding]
 }
 
 // runOne runs the tests against one mutant until a suite fails.
-func (r *runner) runOne(ctx context.Context, m mutant) fate {
-	overlay, err := r.overlay(m)
-	if err != nil {
-		panic(err) // no room for a file
-	}
-	defer os.RemoveAll(filepath.Dir(overlay))
-	for i, tests := range r.tests {
-		out, err := r.command(ctx, tests, r.timeouts[i], "-overlay="+overlay).CombinedOutput()
-		var exit *exec.ExitError
-		switch {
-		case err == nil:
-		case bytes.Contains(out, []byte("[build failed]")),
-			bytes.Contains(out, []byte("[setup failed]")):
+func (r *runner) runOne(ctx context.Context, i int) fate {
+	programs := r.programs
+	if r.mutants[i].body == (body{}) {
+		dir, err := os.MkdirTemp(r.temp, "")
+		if err != nil {
 			return stillborn
-		case errors.As(err, &exit):
+		}
+		defer os.RemoveAll(dir)
+		if programs, err = r.compileAlone(ctx, r.mutants[i], dir); err != nil {
+			return stillborn
+		}
+	}
+	if r.invalid[i] {
+		return stillborn
+	}
+	for j, tests := range r.tests {
+		cmd := r.command(ctx, tests, programs[j], i+1, r.timeouts[j])
+		if cmd.Run() != nil {
 			return dead
-		default:
-			return stillborn // interrupted
 		}
 	}
 	return alive
 }
 
-// overlay writes the mutant and the file that tells go test where it is, in a
-// directory of its own.
-func (r *runner) overlay(m mutant) (string, error) {
+// compileAlone builds the tests with one mutant of what no function holds.
+func (r *runner) compileAlone(ctx context.Context, m mutant, dir string) ([]string, error) {
 	original := filepath.Join(r.root, m.file)
 	src, err := os.ReadFile(original)
 	if err != nil {
-		return "", err
-	}
-	dir, err := os.MkdirTemp("", "mutant")
-	if err != nil {
-		return "", err
+		return nil, err
 	}
 	file := filepath.Join(dir, filepath.Base(m.file))
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{original: file}})
+	overlay, err := writeOverlay(
+		dir, map[string]string{original: file}, file, string(m.apply(src)))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, errors.Join(
-		os.WriteFile(file, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600))
-}
-
-// totals are the mutants of a package.
-type totals struct{ killed, explained, unexplained, invalid int }
-
-func (t *totals) add(u totals) {
-	t.killed += u.killed
-	t.explained += u.explained
-	t.unexplained += u.unexplained
-	t.invalid += u.invalid
-}
-
-func (t totals) all() int { return t.killed + t.explained + t.unexplained }
-
-func (t totals) String() string {
-	percent := 100 * float64(t.killed) / float64(max(t.all(), 1))
-	return fmt.Sprintf("%d of %d killed (%.1f %%), %d survivors explained, %d not; "+
-		"%d did not compile", t.killed, t.all(), percent, t.explained, t.unexplained, t.invalid)
-}
-
-// verdict returns an error where too many survive without an explanation.
-func (t totals) verdict() error {
-	if 100*t.unexplained <= tolerated*t.all() {
-		return nil
-	}
-	return fmt.Errorf("%d of %d mutants survive without an explanation, more than %d %%",
-		t.unexplained, t.all(), tolerated)
+	return r.compile(ctx, overlay, dir)
 }

@@ -42,16 +42,13 @@ func (g *generator) isHeader(n ast.Stmt) bool {
 	switch p := g.parent().(type) {
 	case *ast.BlockStmt:
 		return false
-	case *ast.CaseClause, *ast.CommClause:
-		return isComm(p, n)
+	case *ast.CaseClause:
+		return false
+	case *ast.CommClause:
+		return p.Comm == n
 	default:
 		return true
 	}
-}
-
-func isComm(p ast.Node, n ast.Stmt) bool {
-	c, ok := p.(*ast.CommClause)
-	return ok && c.Comm == n
 }
 
 // remove adds the mutant that has rest in the place of a statement.
@@ -99,9 +96,6 @@ func (g *generator) assignment(n *ast.AssignStmt) {
 	}
 	if n.Tok != token.DEFINE { // what is assigned stays, so that it is used
 		blanks := strings.TrimSuffix(strings.Repeat("_, ", len(n.Lhs)), ", ")
-		if len(n.Lhs) != len(n.Rhs) {
-			blanks = strings.TrimSuffix(strings.Repeat("_, ", len(n.Lhs)), ", ")
-		}
 		values := g.src[g.offset(n.Rhs[0].Pos()):g.offset(n.End())]
 		g.remove(n, blanks+" = "+values)
 	}

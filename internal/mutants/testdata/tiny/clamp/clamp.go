@@ -9,11 +9,18 @@ func Between(n, low, high int) int {
 	return min(n, high)
 }
 
+const step = 1
+
 // Sum adds the first n numbers up.
 func Sum(n int) (total int) {
 	for n > 0 {
 		total += n
-		n--
+		n -= step
 	}
 	return total
+}
+
+// Never has a mutant that does not compile.
+func Never() bool {
+	panic("no")
 }
