@@ -190,7 +190,7 @@ func TestAttacker_GetsNoMoreThanTheBudget(t *testing.T) {
 		for _, caller := range callers {
 			t.Run(layout.name+"/"+caller.name, func(t *testing.T) {
 				s := start(t, layout, total, ample)
-				attack(t, s, caller.token, 300)
+				attack(t, s, caller.token, 200)
 				reached := 0
 				for _, n := range s.reached {
 					reached += n
@@ -212,7 +212,7 @@ func TestAttacker_GetsNoMoreThanTheBudgetOfEachRoute(t *testing.T) {
 		for _, caller := range callers {
 			t.Run(layout.name+"/"+caller.name, func(t *testing.T) {
 				s := start(t, layout, ample, perRoute)
-				attack(t, s, caller.token, 600)
+				attack(t, s, caller.token, 400)
 				assert.Len(t, s.reached, layout.routes, "every handler was reached")
 				for route, n := range s.reached {
 					if layout.by {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package keytext_test
+
+const pools = true
