@@ -107,8 +107,8 @@ type Key struct {
 
 // Compare orders keys by budget, principal, route and workload.
 func (k Key) Compare(other Key) int {
-	if order := cmp.Compare(k.Budget, other.Budget); order != 0 {
-		return order
+	if k.Budget != other.Budget {
+		return strings.Compare(k.Budget, other.Budget)
 	}
 	return cmp.Or(
 		cmp.Compare(k.Principal.Kind, other.Principal.Kind),

@@ -80,7 +80,14 @@ func CompareRatios(a, b, c, d Uint128) int {
 }
 
 func (u Uint128) compare(v Uint128) int {
-	return cmp.Or(cmp.Compare(u.Hi, v.Hi), cmp.Compare(u.Lo, v.Lo))
+	switch {
+	case u == v:
+		return 0
+	case u.less(v):
+		return -1
+	default:
+		return 1
+	}
 }
 
 // uint256 is a product of two Uint128.

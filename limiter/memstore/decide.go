@@ -7,13 +7,25 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// judge brings each account to now and decides it, and reports whether the
-// request is allowed.
-func (s *Store) judge(draws []draw, now int64) bool {
-	allowed := true
+// answer decides, debits and writes the results, with the locks held.
+func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Decision) {
+	allowed, changed := s.judge(draws, now)
+	if changed && take {
+		s.rebase(draws, now)
+	}
+	if allowed {
+		s.debit(draws, now, take)
+	}
+	pick(draws, now, allowed && take, decision)
+}
+
+// judge brings each account to now and decides it. It reports whether the request
+// is allowed, and whether an account is kept under another limit.
+func (s *Store) judge(draws []draw, now int64) (allowed, changed bool) {
+	allowed = true
 	for i := range draws {
 		d := &draws[i]
-		if !leads(draws, i) {
+		if d.lead != i {
 			continue
 		}
 		if d.record != nil && d.record.class == d.number {
@@ -21,11 +33,12 @@ func (s *Store) judge(draws []draw, now int64) bool {
 			d.used = d.account.Used(now)
 		} else {
 			d.convert(s, now)
+			changed = changed || d.record != nil
 		}
 		d.outcome = d.class.rule.Judge(d.used, d.cost)
 		allowed = allowed && (d.outcome == account.Allow || d.charge.Shadow)
 	}
-	return allowed
+	return allowed, changed
 }
 
 // convert brings an account that is not kept, or under another limit, to the
@@ -43,7 +56,7 @@ func (s *Store) debit(draws []draw, now int64, take bool) {
 	added := false
 	for i := range draws {
 		d := &draws[i]
-		if !leads(draws, i) || d.outcome != account.Allow || d.cost == 0 {
+		if d.lead != i || d.outcome != account.Allow || d.cost == 0 {
 			continue
 		}
 		if !take {
@@ -115,34 +128,33 @@ func (s *Store) insert(d *draw, now int64) {
 
 // pick writes the results and receipts, and the decision (R6).
 func pick(draws []draw, now int64, taken bool, decision *limiter.Decision) {
-	best := -1
+	var best *draw
 	for i := range draws {
 		d := &draws[i]
-		if leads(draws, i) {
-			d.answer(now)
+		lead := d
+		if d.lead == i {
+			d.result(now)
+			if !d.charge.Shadow && (best == nil || d.decidesBefore(best)) {
+				best = d
+			}
 		} else {
-			d.charge.Result = root(draws, i).charge.Result
+			lead = root(draws, i)
+			d.charge.Result = lead.charge.Result
 		}
-		d.charge.Receipt = limiter.Receipt{}
-		if taken {
-			d.receipt(root(draws, i), now)
-		}
-		if !d.charge.Shadow && (best < 0 || decidesBefore(draws, i, best)) {
-			best = i
-		}
+		d.receipt(lead, now, taken)
 	}
-	if best < 0 {
+	if best == nil {
 		decision.Outcome = limiter.Allow
 		return
 	}
-	c := draws[best].charge
+	c := best.charge
 	decision.Outcome, decision.Budget, decision.Limit = c.Result.Outcome, c.Key.Budget, c.Limit
 	decision.Remaining = c.Result.Remaining
 	decision.RetryAfter, decision.ResetAfter = c.Result.RetryAfter, c.Result.ResetAfter
 }
 
-// answer writes the result of a lead.
-func (d *draw) answer(now int64) {
+// result writes the result of a lead.
+func (d *draw) result(now int64) {
 	r := &d.charge.Result
 	r.Outcome = limiter.Outcome(d.outcome)
 	r.Remaining = d.class.rule.Remaining(d.used)
@@ -153,9 +165,11 @@ func (d *draw) answer(now int64) {
 	}
 }
 
-// receipt writes the receipt of a charge whose account paid.
-func (d *draw) receipt(lead *draw, now int64) {
-	if lead.outcome != account.Allow {
+// receipt writes the receipt of a charge whose account paid, and takes away what
+// another charge had.
+func (d *draw) receipt(lead *draw, now int64, taken bool) {
+	if !taken || lead.outcome != account.Allow {
+		d.charge.Receipt = limiter.Receipt{}
 		return
 	}
 	var place uint64
@@ -165,22 +179,20 @@ func (d *draw) receipt(lead *draw, now int64) {
 	d.charge.Receipt = limiter.NewReceipt(now, d.charge.Cost, place)
 }
 
-// decidesBefore reports whether the charge at i decides rather than the best so
-// far: never, else deny with the longest wait, else the least left; ties by key.
-func decidesBefore(draws []draw, i, best int) bool {
-	charge, other := draws[i].charge, draws[best].charge
-	r, o := &charge.Result, &other.Result
+// decidesBefore reports whether d decides rather than other, both leads: never,
+// else deny with the longest wait, else the least left; ties by key.
+func (d *draw) decidesBefore(other *draw) bool {
+	r, o := &d.charge.Result, &other.charge.Result
 	switch {
 	case r.Outcome != o.Outcome:
 		return r.Outcome > o.Outcome
 	case r.RetryAfter != o.RetryAfter:
 		return r.RetryAfter > o.RetryAfter
 	case r.Outcome == limiter.Allow:
-		a, b := root(draws, i), root(draws, best)
-		x, y := a.class.rule.Capacity(), b.class.rule.Capacity()
-		if more := account.CompareRatios(a.used, x, b.used, y); more != 0 {
+		x, y := d.class.rule.Capacity(), other.class.rule.Capacity()
+		if more := account.CompareRatios(d.used, x, other.used, y); more != 0 {
 			return more > 0
 		}
 	}
-	return charge.Key.Compare(other.Key) < 0
+	return d.charge.Key.Compare(other.charge.Key) < 0
 }

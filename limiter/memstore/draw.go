@@ -32,22 +32,30 @@ type draw struct {
 // placeInOverflow marks a receipt of an overflow account.
 const placeInOverflow = 1
 
-// place finds the shard and the name of each charge's account.
+// place finds the shard and the name of each charge's account. What a charge has
+// in common with the one before is not hashed again.
 func (s *Store) place(draws []draw, charges []limiter.Charge, locks *lockSet) {
 	var principal, route lanes
+	var last *limiter.Key
 	for i := range draws {
 		d, c := &draws[i], &charges[i]
-		if i == 0 || charges[i-1].Key.Principal != c.Key.Principal {
+		if last == nil || last.Principal != c.Key.Principal {
 			principal = s.hash.principal(&c.Key.Principal)
 		}
-		if i == 0 || charges[i-1].Key.Route != c.Key.Route {
+		if last == nil || last.Route != c.Key.Route {
 			route = s.hash.named(lanes{}, c.Key.Route, &placeRoute)
 		}
+		last = &c.Key
 		name := s.hash.named(principal.add(route), c.Key.Budget, &placeBudget)
-		d.name = s.hash.brought(name, c.Key.Workload, &placeWorkload).fingerprint()
+		if c.Key.Workload != "" {
+			name = s.hash.brought(name, c.Key.Workload, &placeWorkload)
+		}
+		d.name = name.fingerprint()
 		number := principal.shard(d.name)
 		d.charge, d.shard, d.cost, d.lead = c, &s.shards[number], uint64(c.Cost), i
-		s.addLock(locks, number)
+		if locks.only != d.shard {
+			s.addLock(locks, number)
+		}
 	}
 }
 

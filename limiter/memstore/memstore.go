@@ -128,18 +128,6 @@ func (s *Store) run(
 	return err
 }
 
-// answer decides, debits and writes the results, with the locks held.
-func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Decision) {
-	allowed := s.judge(draws, now)
-	if take {
-		s.rebase(draws, now)
-	}
-	if allowed {
-		s.debit(draws, now, take)
-	}
-	pick(draws, now, allowed && take, decision)
-}
-
 // readHook reads a user's clock, which must happen without a lock.
 func (s *Store) readHook() int64 {
 	if s.now != nil {
