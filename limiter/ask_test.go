@@ -29,6 +29,19 @@ func TestLimiter_BudgetIsFoundByItsName(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Budget("b") }))
 }
 
+func TestNew_CopiesTheRoutes(t *testing.T) {
+	store, err := memstore.New(memstore.Config{})
+	require.NoError(t, err)
+	routes := []string{"GET /a"}
+	l, err := limiter.New(store, []limiter.Budget{
+		{Name: "b", Limit: limiter.PerSecond(2), Routes: routes},
+	}, limiter.Config{})
+	require.NoError(t, err)
+	routes[0] = "GET /b"
+	got, _ := l.Budget("b")
+	assert.Equal(t, []string{"GET /a"}, got.Routes)
+}
+
 func TestScope_PersonalIsNotEverybodys(t *testing.T) {
 	for scope, want := range map[limiter.Scope]bool{
 		0: false, limiter.ByRoute: false, limiter.ByTenant: true, limiter.ByPrincipal: true,

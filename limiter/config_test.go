@@ -63,6 +63,10 @@ func TestNew_RefusesBadBudgets(t *testing.T) {
 		{"workload-of-a-tenant", budgets{{Name: "a", Limit: good,
 			Scope: limiter.ByTenant | limiter.ByWorkload}},
 			"Budgets[0].Scope", limiter.ByTenant | limiter.ByWorkload},
+		{"workload-without-principal-beside-one-with", budgets{
+			{Name: "a", Limit: good, Scope: limiter.ByPrincipal},
+			{Name: "b", Limit: good, Scope: limiter.ByWorkload}},
+			"Budgets[1].Scope", limiter.ByWorkload},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
