@@ -26,8 +26,9 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 	go mod verify
 
 .PHONY: test
-test: cc ## all tests, with the race detector
+test: cc ## all tests, with the race detector; the long streams without it, in full
 	go test -race ./...
+	go test ./internal/model ./limiter/memstore
 
 .PHONY: test-browser
 test-browser: ## whether a page in a real browser can read its limits
