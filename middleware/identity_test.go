@@ -106,7 +106,9 @@ func TestMiddleware_NamesNoCallerAnywhere(t *testing.T) {
 	var log bytes.Buffer
 	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})), []limiter.Budget{{
 		Name: "user", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(2),
-		LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limiter.Limit{Tokens: -1} },
+		LimitFor: func(context.Context, limiter.Caller) limiter.Limit {
+			return limiter.Limit{Tokens: -1}
+		},
 	}}, limiter.Config{
 		Observer: limiter.Must(metrics.New(registry)),
 		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
