@@ -215,6 +215,9 @@ func (c *check) judge(ctx context.Context, t target, mutants []mutant) (totals, 
 	}
 	var n totals
 	for f := range r.runAll(ctx) {
+		if f.err != nil {
+			return n, f.err
+		}
 		c.count(&n, f)
 		fmt.Fprintf(c.progress, "\r%s %d/%d ", t.dir, n.all()+n.invalid, len(mutants))
 	}

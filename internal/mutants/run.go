@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -27,6 +28,7 @@ const (
 type finding struct {
 	mutant mutant
 	fate   fate
+	err    error // the tests could not run
 }
 
 // runner runs the tests of a target against its mutants.
@@ -92,6 +94,7 @@ func (r *runner) command(
 // runAll yields what becomes of the mutants, in the order in which they end. It
 // ends early with ctx.
 func (r *runner) runAll(ctx context.Context) iter.Seq[finding] {
+	ctx, cancel := context.WithCancel(ctx)
 	work, found := make(chan int), make(chan finding)
 	go func() {
 		defer close(work)
@@ -106,7 +109,8 @@ func (r *runner) runAll(ctx context.Context) iter.Seq[finding] {
 	for range workers {
 		group.Go(func() {
 			for i := range work {
-				found <- finding{r.mutants[i], r.runOne(ctx, i)}
+				fate, err := r.runOne(ctx, i)
+				found <- finding{r.mutants[i], fate, err}
 			}
 		})
 	}
@@ -115,37 +119,46 @@ func (r *runner) runAll(ctx context.Context) iter.Seq[finding] {
 		close(found)
 	}()
 	return func(yield func(finding) bool) {
+		defer cancel()
 		for f := range found {
 			if ctx.Err() == nil && !yield(f) {
-				return
+				cancel() // and let the workers end
 			}
 		}
 	}
 }
 
 // runOne runs the tests against one mutant until a suite fails.
-func (r *runner) runOne(ctx context.Context, i int) fate {
+func (r *runner) runOne(ctx context.Context, i int) (fate, error) {
+	if r.invalid[i] {
+		return stillborn, nil
+	}
 	programs := r.programs
 	if r.mutants[i].body == (body{}) {
 		dir, err := os.MkdirTemp(r.temp, "")
 		if err != nil {
-			return stillborn
+			return stillborn, err
 		}
 		defer os.RemoveAll(dir)
 		if programs, err = r.compileAlone(ctx, r.mutants[i], dir); err != nil {
-			return stillborn
+			return stillborn, nil
 		}
-	}
-	if r.invalid[i] {
-		return stillborn
 	}
 	for j, tests := range r.tests {
-		cmd := r.command(ctx, tests, programs[j], i+1, r.timeouts[j])
-		if cmd.Run() != nil {
-			return dead
+		switch err := r.command(ctx, tests, programs[j], i+1, r.timeouts[j]).Run(); {
+		case failed(err):
+			return dead, nil
+		case err != nil:
+			return stillborn, fmt.Errorf("%s: %w", programs[j], err)
 		}
 	}
-	return alive
+	return alive, nil
+}
+
+// failed reports whether a test failed (1) or the program crashed (2).
+func failed(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && (exit.ExitCode() == 1 || exit.ExitCode() == 2)
 }
 
 // compileAlone builds the tests with one mutant of what no function holds.
