@@ -140,7 +140,7 @@ func TestFailurePolicy_String(t *testing.T) {
 	assert.Equal(t, "local", limiter.Local.String())
 	assert.Equal(t, "open", limiter.Open.String())
 	assert.Equal(t, "closed", limiter.Closed.String())
-	assert.Equal(t, "closed", limiter.FailurePolicy(255).String(), "the strictest, for what it cannot be")
+	assert.Equal(t, "closed", limiter.FailurePolicy(255).String(), "the strictest")
 }
 
 func TestOutcome_String(t *testing.T) {
