@@ -31,6 +31,10 @@ func (l *Limiter) Budgets() []Budget {
 	return budgets
 }
 
+// CanFail is for adapters: it reports whether the store can fail, as one does
+// that has to ask another process, and so may keep its callers waiting.
+func (l *Limiter) CanFail() bool { return canFail(l.store) }
+
 // Warn is for adapters: it logs a misuse that construction could not know of,
 // under a code that stays the same and is explained at the link that is logged
 // with it. The caller sees to it that each code is logged once.

@@ -118,3 +118,14 @@ func TestLimiter_WarnSaysWhereTheCodeIsExplained(t *testing.T) {
 	assert.Regexp(t, `level=WARN msg="what is wrong" code=some-code `+
 		`see=https://github.com/ration-go/ration#some-code limiter=edge requests=3`, log.String())
 }
+
+func TestLimiter_CanFailIsWhatTheStoreSays(t *testing.T) {
+	budgets := []limiter.Budget{{Name: "b", Limit: limiter.PerSecond(1), OnError: limiter.Closed}}
+	for _, can := range []bool{false, true} {
+		l, err := limiter.New(&fallible{can: can}, budgets, limiter.Config{})
+		require.NoError(t, err)
+		assert.Equal(t, can, l.CanFail())
+	}
+	l, _ := newLimiter(t, budgets...)
+	assert.False(t, l.CanFail(), "a store that does not say so does not fail")
+}
