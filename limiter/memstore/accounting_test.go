@@ -1,0 +1,158 @@
+package memstore
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/limiter"
+)
+
+// audit fails unless what the store counts is what it holds: places of pools and
+// regions, references to classes, places of logs, records of blocks.
+func audit(t *testing.T, s *Store) {
+	t.Helper()
+	places, spills, refs := map[*pool]int64{}, map[*pool]int64{}, map[*class]int64{}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		logs := 0
+		for j, b := range sh.directory {
+			if j >= 1<<b.depth() { // it stands at a smaller index too
+				require.Same(t, &sh.directory[j&(1<<b.depth()-1)][0], &b[0])
+				continue
+			}
+			logs += auditBlock(t, s, sh, j, func(c *class) {
+				places[c.pool] += c.size
+				refs[c]++
+				if c.spill {
+					spills[c.pool] += c.size
+				}
+			})
+		}
+		require.Equal(t, logs, len(sh.logs)-len(sh.spare), "places of logs")
+		for _, free := range sh.spare {
+			require.Nil(t, sh.logs[free])
+		}
+	}
+	regions := map[*region]int64{}
+	for _, p := range s.classes.pools {
+		require.Equal(t, places[p], p.live.Load(), "places of a pool")
+		require.Equal(t, spills[p], p.spills.Load(), "overflow accounts of a pool")
+		regions[p.region] += places[p]
+	}
+	for _, r := range s.classes.regions {
+		require.Equal(t, regions[r], r.live.Load(), "places of a region")
+	}
+	for _, number := range s.classes.numbers {
+		c := s.classes.class(number)
+		require.Equal(t, refs[c], c.refs.Load(), "references to a class")
+	}
+}
+
+// auditBlock calls see for the class of each record, and returns how many have
+// logs.
+func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class)) (logs int) {
+	b := sh.directory[at]
+	count := 0
+	for i := 1; i < len(b); i++ {
+		r := &b[i]
+		if r.class == 0 {
+			continue
+		}
+		count++
+		require.Equal(t, i, b.index(r.fingerprint()), "a record is where it is looked for")
+		require.Equal(t, at, int(r.high)&(1<<b.depth()-1), "and in the block where it is")
+		c := s.classes.class(r.class)
+		a := sh.load(r, c)
+		now := s.latest.Load()
+		if !a.Full(now) {
+			require.LessOrEqual(t, b[0].state.At, fullAt(now, &a), "a block knows when one is full")
+		}
+		if c.rule.Algorithm == account.RollingLog {
+			require.NotNil(t, a.Log)
+			logs++
+		}
+		see(c)
+	}
+	require.Equal(t, b.count(), count, "the header counts the records")
+	return logs
+}
+
+// stranger makes one call of any kind on some of many keys, in the way that makes
+// a store add, move, convert and drop accounts.
+func stranger(t *testing.T, s *Store, r *rand.Rand, keys int) {
+	ctx := context.Background()
+	kinds := []string{"user", limiter.KindAddress}
+	limits := []limiter.Limit{
+		{Tokens: 3, Per: time.Second}, {Tokens: 2, Per: 3 * time.Second, Burst: 5},
+		{Tokens: 3, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
+		{Tokens: 5, Per: time.Second, Algorithm: limiter.RollingLog},
+		{Tokens: 9, Per: 2 * time.Second, Algorithm: limiter.RollingLog},
+	}
+	principal := limiter.Principal{Kind: kinds[r.IntN(2)], ID: strconv.Itoa(r.IntN(keys))}
+	charges := make([]limiter.Charge, 1+r.IntN(3))
+	for i := range charges {
+		charges[i] = limiter.Charge{
+			Key:   limiter.Key{Budget: strconv.Itoa(i % 2), Principal: principal},
+			Limit: limits[r.IntN(len(limits))], Cost: r.Int64N(5),
+		}
+	}
+	if len(charges) > 2 {
+		charges[2].Limit = charges[0].Limit // one key twice
+	}
+	switch r.IntN(10) {
+	case 0:
+		require.NoError(t, s.Reset(ctx, charges))
+	case 1:
+		_, err := s.Peek(ctx, charges)
+		require.NoError(t, err)
+	default:
+		d, err := s.Take(ctx, charges)
+		require.NoError(t, err)
+		if d.Allowed() && r.IntN(3) == 0 {
+			for i := range charges {
+				_, taken, _, _ := charges[i].Receipt.Taken()
+				charges[i].Cost = r.Int64N(taken+4) - taken
+			}
+			require.NoError(t, s.Settle(ctx, charges))
+		}
+	}
+}
+
+func TestStore_CountsWhatItHolds(t *testing.T) {
+	for _, test := range []struct{ maxAccounts, keys int }{
+		{1_000_000, 200}, {1_000_000, 40_000}, {4800, 20_000}, {1, 300},
+	} {
+		name := strconv.Itoa(test.maxAccounts) + "-" + strconv.Itoa(test.keys)
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, uint64(test.keys)))
+			now := time.Unix(1000, 0)
+			s, err := New(Config{MaxAccounts: test.maxAccounts, Now: func() time.Time { return now }})
+			require.NoError(t, err)
+			for step := range 20_000 {
+				stranger(t, s, r, test.keys)
+				now = now.Add(time.Duration(r.IntN(400)) * time.Microsecond)
+				if step%1000 == 0 {
+					audit(t, s)
+				}
+			}
+			audit(t, s)
+			now = now.Add(time.Second)
+			s.Stats()
+			audit(t, s)
+			now = now.Add(time.Hour)
+			require.Zero(t, s.Stats().Accounts, "all are full again")
+			audit(t, s)
+			for i := range s.shards {
+				for _, b := range s.shards[i].directory {
+					require.Len(t, b, smallestBlock, "what is empty is small")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package memstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+func budgetPool(c *catalog, name string, addresses bool) *pool {
+	return c.pool(poolID{name, addresses})
+}
+
+func TestPool_SharesTheCapEvenly(t *testing.T) {
+	c := newCatalog(40_002)
+	user, address := budgetPool(c, "a", false), budgetPool(c, "a", true)
+	assert.EqualValues(t, 30_002, user.region.cap, "three quarters")
+	assert.EqualValues(t, 10_000, address.region.cap, "a quarter, rounded down")
+	assert.NotEqual(t, user.region.sort, address.region.sort)
+	assert.EqualValues(t, 30_002/4-256, user.share(), "as if there were four")
+	assert.EqualValues(t, 10_000/4-256, address.share())
+	for _, name := range []string{"b", "c", "d"} {
+		budgetPool(c, name, false)
+	}
+	assert.EqualValues(t, 30_002/4-256, user.share())
+	assert.Same(t, budgetPool(c, "e", false), budgetPool(c, "e", false))
+	assert.EqualValues(t, 30_002/5-256, user.share(), "five share it")
+	assert.EqualValues(t, 10_000/4-256, address.share(), "one of addresses")
+	user.spills.Add(7)
+	assert.EqualValues(t, 30_002/5-256+7, user.share(), "room is set aside until it is taken")
+
+	c = newCatalog(40_000)
+	c.plan([]string{"a", "b"})
+	for _, addresses := range []bool{false, true} {
+		p := budgetPool(c, "a", addresses)
+		assert.Equal(t, p.region.cap/2-256, p.share(), "two were announced")
+	}
+	assert.EqualValues(t, 1, budgetPool(newCatalog(1), "a", false).share(), "at least one")
+	assert.EqualValues(t, 1, budgetPool(newCatalog(1), "a", true).share(), "at least one")
+}
+
+func TestPool_AdmitsUpToItsShareAndTheCap(t *testing.T) {
+	c := newCatalog(4000) // 3000 for users
+	c.plan([]string{"a"})
+	a := budgetPool(c, "a", false)
+	require.False(t, a.admit(2745))
+	assert.Zero(t, a.live.Load(), "all or none")
+	require.True(t, a.admit(2740))
+	require.False(t, a.admit(5))
+	require.True(t, a.admit(4))
+	assert.EqualValues(t, 2744, a.live.Load())
+	assert.EqualValues(t, 2744, a.region.live.Load())
+
+	b := budgetPool(c, "b", false) // whose share is 1244, but a has taken most
+	require.False(t, b.admit(257), "above the cap")
+	require.True(t, b.admit(256))
+	require.False(t, a.admit(1), "above its share now")
+	a.add(-2744)
+	assert.EqualValues(t, 256, a.region.live.Load())
+	assert.EqualValues(t, 256, b.live.Load())
+}
+
+func charge(budget, kind string, l limiter.Limit) *limiter.Charge {
+	return &limiter.Charge{Limit: l,
+		Key: limiter.Key{Budget: budget, Principal: limiter.Principal{Kind: kind, ID: "x"}}}
+}
+
+func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
+	c := newCatalog(1000)
+	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Second}
+	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
+	assert.Same(t, first, c.class(number))
+	assert.EqualValues(t, 1, number, "0 is none")
+	assert.EqualValues(t, 1, first.size)
+	spelled := limiter.PerSecond(5)
+	spelled.Burst = 5
+	same, again := c.pin(charge("a", "user", spelled), false)
+	assert.Same(t, first, same)
+	assert.Equal(t, number, again)
+	assert.EqualValues(t, 2, first.refs.Load())
+	assert.True(t, first.is(&spelled))
+	seen := map[uint32]bool{number: true}
+	for _, other := range []struct {
+		charge *limiter.Charge
+		spill  bool
+		size   int64
+	}{
+		{charge("a", "user", limiter.PerSecond(6)), false, 1},
+		{charge("a", "user", limiter.PerMinute(5)), false, 1},
+		{charge("a", "user", limiter.Limit{Tokens: 5, Per: time.Second, Burst: 6}), false, 1},
+		{charge("a", "user", limiter.Limit{Algorithm: 1, Tokens: 5, Per: time.Second}), false, 1},
+		{charge("a", "user", log), false, 4},
+		{charge("b", "user", limiter.PerSecond(5)), false, 1},
+		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), false, 1},
+		{charge("a", "user", limiter.PerSecond(5)), true, 1},
+	} {
+		class, number := c.pin(other.charge, other.spill)
+		assert.False(t, seen[number], "%+v", other)
+		seen[number] = true
+		assert.Equal(t, other.size, class.size)
+		assert.Equal(t, other.spill, class.spill)
+		assert.Equal(t, other.charge.Limit == log, class.isLog())
+		assert.Equal(t, other.charge.Key.Budget, class.pool.name)
+		sort := uint64(0)
+		if other.charge.Key.Principal.Kind == limiter.KindAddress {
+			sort = 1
+		}
+		assert.Equal(t, sort, class.pool.region.sort)
+		if other.charge.Limit != limiter.PerSecond(5) {
+			assert.False(t, first.is(&other.charge.Limit), "%v", other.charge.Limit)
+		}
+	}
+	first.unpin()
+	assert.EqualValues(t, 1, first.refs.Load())
+}
+
+func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
+	c := newCatalog(1000)
+	held := map[uint32]*class{}
+	highest := uint32(0)
+	for i := range int64(20_000) {
+		class, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		require.Equal(t, i+1, class.limit.Tokens)
+		highest = max(highest, number)
+		require.NotContains(t, held, number, "it is held")
+		if i%100 == 0 {
+			held[number] = class
+			continue
+		}
+		class.unpin()
+	}
+	for number, class := range held {
+		require.Same(t, class, c.class(number))
+		again, same := c.pin(charge("a", "user", class.limit), false)
+		require.Same(t, class, again)
+		require.Equal(t, number, same)
+	}
+	assert.EqualValues(t, 1024, highest, "200 are held, so 1024 are enough")
+}
+
+func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
+	c := newCatalog(1000)
+	for i := range int64(5000) {
+		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		require.EqualValues(t, i+1, number)
+	}
+	for i := range int64(5000) {
+		require.Equal(t, i+1, c.class(uint32(i+1)).limit.Tokens)
+	}
+}
