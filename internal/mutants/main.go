@@ -56,11 +56,14 @@ var targets = []target{
 	{"limiter", []string{"bucket.go", "budget.go", "decision.go", "key.go", "limit.go",
 		"limiter.go", "reservation.go"}, []suite{{"limiter", slowest}, {"limiter", ""}}},
 	{"limiter/memstore", nil, []suite{
-		{"limiter/memstore", slowest}, {"internal/model", ""}, {"limiter/memstore", ""}}},
+		{"limiter/memstore", slowest}, {"internal/model", ""}, {"limiter/memstore", floods}}},
 }
 
-// slowest matches tests that need seconds.
-const slowest = "Flood|Displace|Overflow|Model|HundredThousand|Goroutines|NoToken|Law"
+// What suites skip: tests that need seconds, and those that need many.
+const (
+	slowest = "Flood|Displace|Promise|Linear|Hammer|Model|HundredThousand|Goroutines|NoToken"
+	floods  = "Flood|Displace|TinyCap"
+)
 
 // explanations is where survivors are explained, from the module's root.
 const explanations = "internal/mutants/equivalent.txt"
