@@ -28,9 +28,6 @@ if clock > deadline then return reply end
 if slack == 0 then now = clock end
 if verb == 3 then return reply .. write('<d', 0 * call('DEL', unpack(KEYS))) end
 
--- sound reports whether x is a number that the script can count with.
-local function sound(x) return x % 1 == 0 and x < MOST and x > -MOST end
-
 -- expiry is the millisecond after an account is full again, or the next.
 local function expiry(full)
   return string.format('%.0f', floor((full - now + clock + slack) / 1000) + 2)
@@ -65,7 +62,7 @@ local function logs()
     log.last = read('<d', state, 27)
     local anchor = log.last
     if log.count > 0 then log.last, log.total = entry(state, log.count) end
-    if not (sound(anchor) and sound(log.last) and sound(log.total)) then return end
+    if anchor % 1 ~= 0 or log.last % 1 ~= 0 or log.total % 1 ~= 0 or log.last > MOST then return end
     if log.last > anchor then anchor = log.last end
     if anchor - now > ahead then
       log.state, log.last = back(state, log.count, anchor - now), log.last - (anchor - now)
@@ -158,46 +155,62 @@ local function logs()
   return {open = open, start = start, wait = wait, append = append, settle = settle}
 end
 
--- rebase returns what is used of a bucket (n, p, cap) that had used of m, q and c:
--- the balance rounded down, a debt rounded up.
-local function rebase(used, q, c, p, cap)
-  local left, debt = c * q - used, false
-  if left < 0 then left, debt = -left, true end
-  local part = fmod(left, q)
-  local whole, scaled, over = (left - part) / q, part * p, 0
-  if scaled <= MOST then
-    over = fmod(scaled, q)
-    scaled = (scaled - over) / q
-  else -- a bit of p at a time, so that no product is rounded
-    scaled = 0
-    local bit, rest = MOST / 2, p
-    while bit >= 1 do
-      scaled, over = 2 * scaled, 2 * over
-      if over >= q then scaled, over = scaled + 1, over - q end
-      if rest >= bit then
-        rest, over = rest - bit, over + part
+-- changes returns the functions for values that are not under the request's limit.
+local function changes()
+  -- rebase returns what is used of a bucket (n, p, cap) that had used of m, q and c:
+  -- the balance rounded down, a debt rounded up.
+  local function rebase(used, q, c, p, cap)
+    local left, debt = c * q - used, false
+    if left < 0 then left, debt = -left, true end
+    local part = fmod(left, q)
+    local whole, scaled, over = (left - part) / q, part * p, 0
+    if scaled <= MOST then
+      over = fmod(scaled, q)
+      scaled = (scaled - over) / q
+    else -- a bit of p at a time, so that no product is rounded
+      scaled = 0
+      local bit, rest = MOST / 2, p
+      while bit >= 1 do
+        scaled, over = 2 * scaled, 2 * over
         if over >= q then scaled, over = scaled + 1, over - q end
+        if rest >= bit then
+          rest, over = rest - bit, over + part
+          if over >= q then scaled, over = scaled + 1, over - q end
+        end
+        bit = bit / 2
       end
-      bit = bit / 2
     end
+    if debt then
+      if over > 0 then scaled = scaled + 1 end
+      return math.min(cap * p + whole * p + scaled, MOST)
+    end
+    return math.max(cap * p - whole * p - scaled, 0)
   end
-  if debt then
-    if over > 0 then scaled = scaled + 1 end
-    return math.min(cap * p + whole * p + scaled, MOST)
-  end
-  return math.max(cap * p - whole * p - scaled, 0)
-end
 
--- foreign reports whether a head is none of ours.
-local function foreign(head)
-  if #head < 26 or byte(head) ~= 1 or byte(head, 2) > 2 then return true end
-  local n, p, cap = read('<ddd', head, 3)
-  return not (n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
-    and sound(n) and sound(p) and sound(cap))
+  -- foreign reports whether a head is none of ours.
+  local function foreign(head)
+    if #head < 26 or byte(head) ~= 1 or byte(head, 2) > 2 then return true end
+    local n, p, cap = read('<ddd', head, 3)
+    return not (n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
+      and n % 1 == 0 and p % 1 == 0 and cap % 1 == 0)
+  end
+
+  return {rebase = rebase, foreign = foreign}
 end
 
 local allowed, healed, spoiled = verb == 1, 0, nil
-local drafts, log = {}, nil
+local drafts, log, change = nil, nil, nil
+
+-- commit writes an account with cost tokens more used, or, for 0, what was
+-- carried over to another limit.
+local function commit(key, head, kind, n, at, used, cost, book, heals)
+  if kind == 2 then
+    log.append(key, head, book, n, cost)
+  else
+    keep(key, head, kind, n, at, used)
+  end
+  if heals then healed = healed + 1 end
+end
 
 for i = 1, #KEYS do
   local key, arg = KEYS[i], ARGV[i + 1]
@@ -213,7 +226,8 @@ for i = 1, #KEYS do
     local good = not state.err
     if good then own = sub(state, 1, 26) end
     if good and own ~= head then
-      if foreign(own) then
+      change = change or changes()
+      if change.foreign(own) then
         good = false
         if byte(own) and byte(own) > 1 and byte(own) < 32 then
           return {err = 'RATIONNEWER ' .. key}
@@ -244,7 +258,7 @@ for i = 1, #KEYS do
         end
       end
     end
-    if not (good and sound(at) and used >= 0 and used <= MOST and used % 1 == 0) then
+    if not (good and at % 1 == 0 and used >= 0 and used <= MOST and used % 1 == 0) then
       spoiled, used, at = spoiled or key, 0, now
       if verb > 0 then call('DEL', key) end
     end
@@ -276,7 +290,7 @@ for i = 1, #KEYS do
     local changed = own ~= head
     if changed then -- carry what was used over to the request's limit
       if was == 0 and kind == 0 then
-        used = rebase(used, q, c, p, cap)
+        used = change.rebase(used, q, c, p, cap)
       elseif was ~= kind or m ~= n then
         if was == 0 then used = (used - fmod(used, q)) / q + (fmod(used, q) > 0 and 1 or 0) end
         used, book = math.min(used * p, MOST), nil
@@ -295,11 +309,16 @@ for i = 1, #KEYS do
       reply = reply .. write('<dd', used, at)
     end
     if not pays and extra == 0 then allowed = false end
-    if verb == 1 then
-      if pays then
-        if cost > 0 then drafts[i] = {head, kind, n, at, used + cost * p, cost, book, heals} end
-      elseif (changed or heals) and cost <= cap then
-        drafts[i] = {head, kind, n, at, used, 0, book, heals}
+    -- The debit, if the request is allowed; and what was carried over in any case,
+    -- since an account that cannot pay would else stay on its old limit.
+    if verb == 1 and (pays and cost > 0 or not pays and cost <= cap and (changed or heals)) then
+      if not pays then cost = 0 end
+      used = used + cost * p
+      if i < #KEYS or spoiled then
+        drafts = drafts or {}
+        drafts[i] = {head, kind, n, at, used, cost, book, heals}
+      elseif allowed or cost == 0 then
+        commit(key, head, kind, n, at, used, cost, book, heals)
       end
     end
   end
@@ -307,18 +326,8 @@ end
 
 if spoiled then return {err = 'RATIONSPOILED ' .. spoiled} end
 
--- Write: the debits if the request is allowed, and what is carried over in any
--- case, since an account that cannot pay would else stay on its old limit.
-for i, draft in pairs(drafts) do
-  local head, kind, n, at, used, cost, book, heals = unpack(draft, 1, 8)
-  if allowed or cost == 0 then
-    if kind == 2 then
-      log.append(KEYS[i], head, book, n, cost)
-    else
-      keep(KEYS[i], head, kind, n, at, used)
-    end
-    if heals then healed = healed + 1 end
-  end
+for i, draft in pairs(drafts or {}) do
+  if allowed or draft[6] == 0 then commit(KEYS[i], unpack(draft, 1, 8)) end
 end
 
 if healed > 0 or verb == 2 then reply = reply .. write('<d', healed) end
