@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -189,6 +190,27 @@ func TestConfig_JitterIsNeverBelowTheTrueWait(t *testing.T) {
 	}
 	delete(seen, 60) // one nanosecond in three seconds
 	assert.Equal(t, map[int64]int{61: 0, 62: 0, 63: 0}, seen)
+}
+
+func TestConfig_JitterIsAddedToTheExactWait(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "all", Scope: limiter.ByPrincipal,
+		Limit: limiter.Limit{Tokens: 1, Per: time.Second + 1}})
+	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{Jitter: 1})(http.NotFoundHandler())
+	ask(h, "GET", "/")
+	for range 50 {
+		assert.EqualValues(t, 2, read(t, ask(h, "GET", "/").Header).backoff)
+	}
+}
+
+func TestConfig_FailedIsNotAskedForCallersThatHaveGone(t *testing.T) {
+	f := newFixture(t, perHour(1))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	f.middleware(t, byAddress, keying.Pattern, middleware.Config{
+		Failed: func(http.ResponseWriter, *http.Request, error) { t.Error("asked") },
+	})(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	assert.Equal(t, 503, w.Code)
 }
 
 func TestConfig_BudgetsByRoute(t *testing.T) {

@@ -62,6 +62,10 @@ func TestGRPC_RefusalsAreStatusesOfTheirOwn(t *testing.T) {
 	}{
 		{"denied", second, byAddress, middleware.Config{}, time.Minute, grpccodes.ResourceExhausted,
 			"rate limit exceeded; retry in 1s", []string{"1000"}},
+		{"rounded-up", limiter.Budget{Name: "own", Scope: limiter.ByPrincipal,
+			Limit: limiter.Limit{Tokens: 1, Per: 1500 * time.Microsecond}}, byAddress,
+			middleware.Config{}, time.Minute, grpccodes.ResourceExhausted,
+			"rate limit exceeded; retry in 2ms", []string{"2"}},
 		{"longer-than-clients-should-wait", minute, byAddress, middleware.Config{}, 2 * time.Minute,
 			grpccodes.ResourceExhausted, "rate limit exceeded; retry in 1m0s", []string{"-1"}},
 		{"longer-than-the-call", second, byAddress, middleware.Config{}, 900 * time.Millisecond,
@@ -86,7 +90,8 @@ func TestGRPC_RefusalsAreStatusesOfTheirOwn(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), tt.timeout)
 			defer cancel()
 			var header, trailer metadata.MD
-			_, _ = client.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+			_, _ = client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header))
+			assert.NotContains(t, header, "ratelimit")
 			_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{},
 				grpc.Header(&header), grpc.Trailer(&trailer))
 			assert.Equal(t, tt.code, status.Code(err), err)

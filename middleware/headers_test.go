@@ -110,6 +110,11 @@ func TestHeaders_SayWhatIsLeftAndForHowLong(t *testing.T) {
 			{0, 1000, "404 r=0 t=1 q=1000 w=1 after -1"},
 			{0, 1, "429 r=0 t=1 q=1000 w=1 after 1"},
 		}},
+		{"a-nanosecond-more", limiter.Limit{Tokens: 1, Per: time.Second + 1, Burst: 2}, []step{
+			{0, 2, "404 r=0 t=2 q=2 w=3 after -1"},
+			{time.Second, 1, "429 r=0 t=1 q=2 w=3 after 1"},
+			{1, 1, "404 r=0 t=2 q=2 w=3 after -1"},
+		}},
 		// The first instant is 20 s before the end of a minute.
 		{"fixed-window", limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 2, Per: time.Minute},
 			[]step{
@@ -296,6 +301,17 @@ func TestHeaders_OfEquallyEmptyBudgetsTellOfTheOneThatLastsLonger(t *testing.T) 
 	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(http.NotFoundHandler())
 	got := read(t, ask(h, "GET", "/").Header)
 	assert.Equal(t, fields{"b", "b", 1, 3600, 0, 3600, -1}, got)
+}
+
+func TestHeaders_TellOfTheBudgetWithTheSmallerPartLeft(t *testing.T) {
+	for _, unit := range []int64{10, 1 << 58} { // small, and with products of more than 64 bits
+		f := newFixture(t,
+			limiter.Budget{Name: "a", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(6 * unit)},
+			limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(2 * unit)},
+			limiter.Budget{Name: "c", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(4 * unit)})
+		h := f.middleware(t, byAddress, keying.Pattern, costs(&unit))(http.NotFoundHandler())
+		assert.Equal(t, "b", read(t, ask(h, "GET", "/").Header).name)
+	}
 }
 
 func TestHeaders_FollowTheCallersPlan(t *testing.T) {

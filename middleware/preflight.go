@@ -19,7 +19,7 @@ func (m *Middleware) preflight(r *http.Request) bool {
 	// A new context, so that a router looks at the path and not at its own state
 	// of routing OPTIONS.
 	announced := r.WithContext(context.Background())
-	announced.Method, announced.Pattern = method, ""
+	announced.Method = method
 	_, ok := m.route(announced)
 	return ok
 }
