@@ -1,6 +1,7 @@
 package keying_test
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -183,8 +184,8 @@ func TestByAddress_HasNoneOverAUnixSocket(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	client := &http.Client{Transport: &http.Transport{
-		Dial: func(string, string) (net.Conn, error) {
-			return net.Dial("unix", listener.Addr().String())
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", listener.Addr().String())
 		},
 		DisableKeepAlives: true,
 	}}

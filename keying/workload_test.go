@@ -30,7 +30,7 @@ func TestFolding_SlotsStayTheSameForEver(t *testing.T) {
 	long := strings.Repeat("a", 256)
 	for label, want := range map[string]string{
 		"": "", "batch": "batch", "Batch": "~11", "a": "~12", "b": "~5", "~3": "~6", "\xff\x00": "~10",
-		long: "~5", long + "b": "~5",
+		long: "~5", long + "b": "~5", long + "c": "~5", long + "dd": "~5",
 	} {
 		assert.Equal(t, want, f.Fold(label), "%q", label)
 	}
