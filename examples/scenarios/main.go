@@ -1,9 +1,13 @@
 // Command scenarios plays requests whose right outcome is known and prints what
 // came out, a line each. Time is virtual throughout: nothing sleeps.
+//
+//	go run ./examples/scenarios
+//	go run ./examples/scenarios -redis localhost:6379
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -15,7 +19,13 @@ import (
 )
 
 func main() {
-	if err := run(os.Stdout, memory); err != nil {
+	addr := flag.String("redis", "", "address of a Redis server to keep accounts in; empty: memory")
+	flag.Parse()
+	open := opener(memory)
+	if *addr != "" {
+		open = inRedis(*addr)
+	}
+	if err := run(os.Stdout, open); err != nil {
 		log.Fatal(err)
 	}
 }

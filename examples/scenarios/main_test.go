@@ -5,10 +5,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ration-go/ration/internal/redistest"
 	"github.com/ration-go/ration/limiter"
 )
 
 func TestScenarios(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { playAll(t, memory) })
+	t.Run("redis", func(t *testing.T) { playAll(t, inRedis(redistest.Start(t).Addr)) })
+}
+
+func playAll(t *testing.T, open opener) {
+	t.Helper()
 	const want = `ExamHall tenant accepted=2 rejected=3
 ExamHall tenant+route accepted=4 rejected=1
 payments fixed=6 rolling=6
@@ -23,7 +30,7 @@ an hour of 40 new labels a minute: kept for 60 minutes accounts=2400, dropped wh
 token_bucket.json cases=40 mismatches=0
 `
 	var out strings.Builder
-	if err := run(&out, memory); err != nil {
+	if err := run(&out, open); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); got != want {
