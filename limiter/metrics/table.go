@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
@@ -20,19 +21,44 @@ const (
 	maxLearnt = 1000
 )
 
-// key is the labels of a counter, all but its outcome.
+// key is the labels of a counter, all but its outcome. Its label is the one of
+// them that few keys share.
 type key interface {
 	comparable
 	labels() []string
+	label() string
 }
 
 type budget struct{ limiter, name string }
 
 func (b budget) labels() []string { return []string{b.limiter, b.name} }
+func (b budget) label() string    { return b.name }
 
 type route struct{ limiter, transport, pattern string }
 
 func (r route) labels() []string { return []string{r.limiter, r.transport, r.pattern} }
+func (r route) label() string    { return r.pattern }
+
+// lookup finds the counters of a key by its label, and then by the rest: to hash
+// all of a key costs more than to compare it with the few that share a label.
+type lookup[K key] struct {
+	series map[string][]series[K]
+	size   int
+}
+
+type series[K key] struct {
+	key      K
+	counters []prometheus.Counter // by outcome
+}
+
+func (l *lookup[K]) find(k K) []prometheus.Counter {
+	for i, sharing := 0, l.series[k.label()]; i < len(sharing); i++ {
+		if sharing[i].key == k {
+			return sharing[i].counters
+		}
+	}
+	return nil
+}
 
 // table finds the counters of a key, one for each outcome. Reading takes no lock
 // and does not allocate: the map is replaced whole, which is rare, as keys are
@@ -40,7 +66,7 @@ func (r route) labels() []string { return []string{r.limiter, r.transport, r.pat
 type table[K key] struct {
 	vec      *prometheus.CounterVec
 	outcomes []string
-	known    atomic.Pointer[map[K][]prometheus.Counter]
+	known    atomic.Pointer[lookup[K]]
 
 	// mu is held to replace known.
 	mu sync.Mutex
@@ -48,7 +74,7 @@ type table[K key] struct {
 
 func newTable[K key](opts prometheus.CounterOpts, outcomes []string, labels ...string) *table[K] {
 	t := &table[K]{vec: prometheus.NewCounterVec(opts, labels), outcomes: outcomes}
-	t.known.Store(&map[K][]prometheus.Counter{})
+	t.known.Store(&lookup[K]{})
 	return t
 }
 
@@ -58,8 +84,8 @@ func (t *table[K]) count(k, rest K, outcome int) {
 	if outcome >= len(t.outcomes) {
 		return
 	}
-	counters, ok := (*t.known.Load())[k]
-	if !ok {
+	counters := t.known.Load().find(k)
+	if counters == nil {
 		counters = t.learn(k, rest)
 	}
 	counters[outcome].Inc()
@@ -67,17 +93,17 @@ func (t *table[K]) count(k, rest K, outcome int) {
 
 // learn returns the counters of k, which becomes known, or those of rest.
 func (t *table[K]) learn(k, rest K) []prometheus.Counter {
-	known := *t.known.Load()
-	if counters, ok := known[rest]; ok && len(known) >= maxLearnt {
+	known := t.known.Load()
+	if counters := known.find(rest); counters != nil && known.size >= maxLearnt {
 		return counters // without a lock: whoever sends these sends many
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known = *t.known.Load()
-	if _, ok := known[k]; !ok && len(known) >= maxLearnt {
+	known = t.known.Load()
+	if known.find(k) == nil && known.size >= maxLearnt {
 		k = rest
 	}
-	return t.add(k)[k]
+	return t.add(k).find(k)
 }
 
 // declare makes keys known, however many.
@@ -88,14 +114,18 @@ func (t *table[K]) declare(keys ...K) {
 }
 
 // add makes keys known and returns all that are. mu is held.
-func (t *table[K]) add(keys ...K) map[K][]prometheus.Counter {
-	known := maps.Clone(*t.known.Load())
+func (t *table[K]) add(keys ...K) *lookup[K] {
+	old := t.known.Load()
+	known := &lookup[K]{series: map[string][]series[K]{}, size: old.size}
+	maps.Copy(known.series, old.series)
 	for _, k := range keys {
-		if _, ok := known[k]; !ok {
-			known[k] = t.counters(k)
+		if known.find(k) == nil {
+			sharing := slices.Clip(known.series[k.label()])
+			known.series[k.label()] = append(sharing, series[K]{k, t.counters(k)})
+			known.size++
 		}
 	}
-	t.known.Store(&known)
+	t.known.Store(known)
 	return known
 }
 
