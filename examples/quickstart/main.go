@@ -5,17 +5,10 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"log"
-	"net"
-	"net/http"
-	"os"
-	"os/signal"
-	"time"
 
+	"github.com/ration-go/ration/examples/internal/service"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -24,32 +17,15 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	flag.Parse()
 
-	// Accounts live in this process; a store in Redis would be shared by many.
+	// Accounts live in this process; examples/redis shares them among many.
 	store := limiter.Must(memstore.New(memstore.Config{}))
-	handler, err := newHandler(store)
+	handler, err := service.New(store, store)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := serve(*addr, handler); err != nil {
+	if err := service.Serve(*addr, hint, handler); err != nil {
 		log.Fatal(err)
 	}
-}
-
-// serve answers until it is interrupted.
-func serve(addr string, handler http.Handler) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	fmt.Printf(hint, listener.Addr())
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 const hint = `quickstart: http://%[1]s

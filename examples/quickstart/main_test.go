@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ration-go/ration/examples/internal/service"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -18,7 +19,8 @@ func start(t *testing.T) (get func(path, token string) *http.Response, move func
 	t.Helper()
 	var elapsed atomic.Int64
 	now := func() time.Time { return time.Unix(1_700_000_000, elapsed.Load()) }
-	handler, err := newHandler(limiter.Must(memstore.New(memstore.Config{Now: now})))
+	store := limiter.Must(memstore.New(memstore.Config{Now: now}))
+	handler, err := service.New(store, store)
 	if err != nil {
 		t.Fatal(err)
 	}

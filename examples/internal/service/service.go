@@ -1,4 +1,6 @@
-package main
+// Package service is the service of the quickstart, and of the example with
+// Redis: a chi router with users, routes and limits.
+package service
 
 import (
 	"fmt"
@@ -27,12 +29,15 @@ var userBudgets = []limiter.Budget{
 		Scope:  limiter.ByPrincipal | limiter.ByRoute,
 		Limit:  limiter.PerSecond(5),
 		Routes: []string{"GET /v1/summaries/{id}"},
+		// A store in memory never fails; one in Redis can.
+		OnError: limiter.Open,
 	},
 	{
-		Name:   "exports",
-		Scope:  limiter.ByPrincipal | limiter.ByRoute,
-		Limit:  limiter.Limit{Tokens: 1, Per: time.Second, Burst: 2},
-		Routes: []string{"GET /v1/exports/{id}"},
+		Name:    "exports",
+		Scope:   limiter.ByPrincipal | limiter.ByRoute,
+		Limit:   limiter.Limit{Tokens: 1, Per: time.Second, Burst: 2},
+		Routes:  []string{"GET /v1/exports/{id}"},
+		OnError: limiter.Closed,
 	},
 }
 
@@ -44,20 +49,21 @@ var addressBudgets = []limiter.Budget{{
 	Limit: limiter.Limit{Tokens: 20, Per: time.Second, Burst: 100},
 }}
 
-// newHandler returns the service. Both limiters share the store; the names of
-// their budgets keep the accounts apart.
-func newHandler(store limiter.Store) (http.Handler, error) {
+// New returns the service, with the accounts of users in one store and those of
+// addresses in another. They may be the same: the names of the budgets keep the
+// accounts apart.
+func New(users, addresses limiter.Store) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	counts, err := metrics.New(registry)
 	if err != nil {
 		return nil, err
 	}
-	byAddress, err := limiter.New(store, addressBudgets,
+	byAddress, err := limiter.New(addresses, addressBudgets,
 		limiter.Config{Name: "address", Observer: counts})
 	if err != nil {
 		return nil, err
 	}
-	byUser, err := limiter.New(store, userBudgets,
+	byUser, err := limiter.New(users, userBudgets,
 		limiter.Config{Name: "user", Observer: counts})
 	if err != nil {
 		return nil, err
@@ -94,14 +100,14 @@ func newHandler(store limiter.Store) (http.Handler, error) {
 	return router, nil
 }
 
-// users are known by their tokens. A real service looks them up.
-var users = map[string]string{"alice-token": "alice", "bob-token": "bob"}
+// tokens say who the users are. A real service looks them up.
+var tokens = map[string]string{"alice-token": "alice", "bob-token": "bob"}
 
 // authenticate says who calls. Only what it has verified is counted.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		user, ok := users[token]
+		user, ok := tokens[token]
 		if !ok {
 			w.Header().Set("WWW-Authenticate", challenge)
 			http.Error(w, "unknown token", http.StatusUnauthorized)

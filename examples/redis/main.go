@@ -1,0 +1,75 @@
+// Redis is the quickstart as two processes that share the accounts of their
+// users in a Redis server: run it, and try the curl lines that it prints:
+//
+//	go run ./examples/redis -redis localhost:6379
+//
+// What addresses use is kept in each process: it bounds what strangers can do to
+// this process, and their number must not fill the server's memory.
+package main
+
+import (
+	"flag"
+	"log"
+	"os"
+	"os/exec"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ration-go/ration/examples/internal/service"
+	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/redisstore"
+)
+
+func main() {
+	server := flag.String("redis", "localhost:6379", "address of the Redis server")
+	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	second := flag.String("second", "127.0.0.1:8081", "address of a second process; empty: none")
+	flag.Parse()
+
+	if *second != "" {
+		another := exec.Command(os.Args[0], "-redis", *server, "-addr", *second, "-second=")
+		another.Stderr = os.Stderr
+		if err := another.Start(); err != nil {
+			log.Fatal(err)
+		}
+		defer func() {
+			_ = another.Process.Kill()
+			_ = another.Wait()
+		}()
+	}
+	if err := serve(*server, *addr); err != nil {
+		log.Print(err)
+	}
+}
+
+func serve(server, addr string) error {
+	client := redis.NewClient(&redis.Options{Addr: server})
+	users, err := redisstore.New(client, redisstore.Config{Prefix: "quickstart:"})
+	if err != nil {
+		return err
+	}
+	addresses, err := memstore.New(memstore.Config{})
+	if err != nil {
+		return err
+	}
+	handler, err := service.New(users, addresses)
+	if err != nil {
+		return err
+	}
+	return service.Serve(addr, hint, handler)
+}
+
+const hint = `redis: http://%[1]s, and a second process
+
+  # exports: 2 at once, then 1 a second, whichever process is asked; the third
+  # is refused
+  for port in 8080 8081 8080; do
+    curl -si -H 'Authorization: Bearer alice-token' http://127.0.0.1:$port/v1/exports/7
+  done
+
+  # without the server, summaries are answered (OnError: Open) and exports are
+  # not (OnError: Closed)
+  redis-cli shutdown nosave
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
+`
