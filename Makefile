@@ -26,9 +26,9 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 	go mod verify
 
 .PHONY: test
-test: cc ## all tests, with the race detector; the long streams without it, in full
+test: cc redis ## all tests, with the race detector; the long streams without it, in full
 	go test -race ./...
-	go test ./internal/model ./limiter/memstore
+	go test ./internal/model ./limiter/memstore ./limiter/redisstore
 
 .PHONY: test-browser
 test-browser: ## whether a page in a real browser can read its limits
@@ -59,3 +59,8 @@ cover: ## how much of the code the tests run
 .PHONY: cc
 cc: # the race detector needs a C compiler
 	@command -v $$(go env CC) >/dev/null || .ci/install gcc libc6-dev
+
+.PHONY: redis
+redis: # tests of the Redis store skip without a server, and fail in CI
+	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || \
+		.ci/install redis-server || [ -z "$$CI" ]
