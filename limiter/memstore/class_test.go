@@ -71,6 +71,7 @@ func charge(budget, kind string, l limiter.Limit) *limiter.Charge {
 func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	c := newCatalog(1000)
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Second}
+	evenLog := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 6, Per: time.Second}
 	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
 	assert.Same(t, first, c.class(number))
 	assert.EqualValues(t, 1, number, "0 is none")
@@ -93,6 +94,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 		{charge("a", "user", limiter.Limit{Tokens: 5, Per: time.Second, Burst: 6}), false, 1},
 		{charge("a", "user", limiter.Limit{Algorithm: 1, Tokens: 5, Per: time.Second}), false, 1},
 		{charge("a", "user", log), false, 4},
+		{charge("a", "user", evenLog), false, 4},
 		{charge("b", "user", limiter.PerSecond(5)), false, 1},
 		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), false, 1},
 		{charge("a", "user", limiter.PerSecond(5)), true, 1},
@@ -102,7 +104,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 		seen[number] = true
 		assert.Equal(t, other.size, class.size)
 		assert.Equal(t, other.spill, class.spill)
-		assert.Equal(t, other.charge.Limit == log, class.isLog())
+		assert.Equal(t, other.charge.Limit.Algorithm == limiter.RollingLog, class.isLog())
 		assert.Equal(t, other.charge.Key.Budget, class.pool.name)
 		sort := uint64(0)
 		if other.charge.Key.Principal.Kind == limiter.KindAddress {
@@ -115,6 +117,15 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	}
 	first.unpin()
 	assert.EqualValues(t, 1, first.refs.Load())
+}
+
+// Two requests that show a limit first, at once, must not number it twice.
+func TestCatalog_OneClassForRequestsAtOnce(t *testing.T) {
+	c := newCatalog(1000)
+	id := classID{poolID: poolID{"a", false}, limit: limiter.Limit{Tokens: 1, Per: 1, Burst: 1}}
+	number := c.intern(id)
+	assert.Equal(t, number, c.intern(id))
+	assert.EqualValues(t, 2, c.class(number).refs.Load())
 }
 
 func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
