@@ -2,12 +2,9 @@ package grpcinterceptor
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
+	"net"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -37,30 +34,6 @@ func (i *Interceptor) principal(ctx context.Context) (limiter.Principal, error) 
 	return p, err
 }
 
-// Check returns an error for a budget on a method that the server does not have,
-// which would limit nothing: a *[limiter.ConfigError]. Call it once all services
-// are registered, with the *grpc.Server. Routes of net/http, with a method or a
-// wildcard, are not looked at, since a limiter may serve both.
-func (i *Interceptor) Check(server interface {
-	GetServiceInfo() map[string]grpc.ServiceInfo
-}) error {
-	known := slices.Clone(i.cfg.Methods)
-	for service, info := range server.GetServiceInfo() {
-		for _, method := range info.Methods {
-			known = append(known, "/"+service+"/"+method.Name)
-		}
-	}
-	for _, b := range i.limiter.Budgets() {
-		for n, route := range b.Routes {
-			if isFullMethod(route) && !strings.Contains(route, "{") && !slices.Contains(known, route) {
-				return &limiter.ConfigError{Field: fmt.Sprintf("Budget %q.Routes[%d]", b.Name, n),
-					Value: route, Reason: "want a method that the server has"}
-			}
-		}
-	}
-	return nil
-}
-
 // origin returns where a call came from: the connection's address and state, and
 // the metadata, which the caller writes and keying believes only of a proxy.
 func origin(ctx context.Context) keying.Origin {
@@ -72,7 +45,7 @@ func origin(ctx context.Context) keying.Origin {
 		return from
 	}
 	if p.Addr != nil {
-		from.Remote = p.Addr.String()
+		from.Remote = remote(p.Addr)
 	}
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 		from.TLS = &info.State
@@ -80,12 +53,21 @@ func origin(ctx context.Context) keying.Origin {
 	return from
 }
 
+// remote returns the text of an address; that of TCP in one allocation.
+func remote(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return tcp.AddrPort().String()
+	}
+	return addr.String()
+}
+
 // mark is a context that says whom a limiter was asked about already. It is a
 // context itself, rather than the value of one, to save an allocation.
 type mark struct {
 	context.Context
-	limiter *limiter.Limiter
-	caller  limiter.Caller
+	limiter  *limiter.Limiter
+	caller   limiter.Caller
+	messages bool // are charged already, or free
 }
 
 type markKey struct{}
@@ -102,15 +84,16 @@ func (m *mark) Value(key any) any {
 	return m.Context.Value(key)
 }
 
-// asked reports whether l was asked about the caller in this call, further out.
-func asked(ctx context.Context, l *limiter.Limiter, caller limiter.Caller) bool {
+// asked returns the mark of a limiter that was asked about the caller in this
+// call, further out, or nil.
+func asked(ctx context.Context, l *limiter.Limiter, caller limiter.Caller) *mark {
 	for {
 		m, ok := ctx.Value(markKey{}).(*mark)
 		if !ok {
-			return false
+			return nil
 		}
 		if m.limiter == l && m.caller == caller {
-			return true
+			return m
 		}
 		ctx = m.Context
 	}

@@ -19,10 +19,14 @@ type Config struct {
 	// it they are told not to retry. At most 2147483647 ms (24 days), since
 	// clients read 32 bits; 0 means 30 s.
 	MaxPushback time.Duration
-	// Cost answers how many tokens a unary call costs, at least 0; req is the
-	// request message. Streams cost 1, since they are charged before a message
-	// is read. Nil means 1.
-	Cost func(ctx context.Context, fullMethod string, req any) int64
+	// Cost answers how many tokens a unary call costs, at least 0; msg is the
+	// request message. A stream costs 1, since it is charged before a message is
+	// read; with Messages, Cost is asked about each message. Nil means 1.
+	Cost func(ctx context.Context, fullMethod string, msg any) int64
+	// Messages charges each message that a stream receives, so that a stream
+	// costs what unary calls with its messages would, and at least the 1 of its
+	// open. False means that the messages of an open stream are free.
+	Messages bool
 	// Skip answers which calls are free; they are counted as skipped. Nil means
 	// [Health], which a function of your own should still call. An unknown
 	// method is shown as [keying.Unmatched], never by the name the caller chose.
@@ -46,8 +50,10 @@ type Config struct {
 // Health reports whether the method is one of grpc.health.v1.Health, by which
 // load balancers decide whether the server lives.
 func Health(_ context.Context, fullMethod string) bool {
-	return strings.HasPrefix(fullMethod, "/grpc.health.v1.Health/")
+	return strings.HasPrefix(fullMethod, health)
 }
+
+const health = "/grpc.health.v1.Health/"
 
 // maxPushback is the longest pushback that clients can read.
 const maxPushback = math.MaxInt32 * time.Millisecond
@@ -75,13 +81,6 @@ func (c Config) validate(l *limiter.Limiter) error {
 	return nil
 }
 
-// isFullMethod reports whether s has the form "/pkg.Service/Method".
-func isFullMethod(s string) bool {
-	service, method, found := strings.Cut(strings.TrimPrefix(s, "/"), "/")
-	return found && strings.HasPrefix(s, "/") && service != "" && method != "" &&
-		!strings.Contains(method, "/")
-}
-
 // orDefaults returns c with its zero fields spelt out.
 func (c Config) orDefaults() Config {
 	if c.MaxPushback == 0 {
@@ -99,5 +98,5 @@ func (c Config) orDefaults() Config {
 	return c
 }
 
-// one is the cost of a stream, and the default of a unary call.
+// one is what opening a stream costs, and the default of a message.
 func one(context.Context, string, any) int64 { return 1 }

@@ -3,8 +3,6 @@ package grpcinterceptor_test
 import (
 	"context"
 	"errors"
-	"net"
-	"net/http"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -184,17 +181,9 @@ func TestServeHTTP_TellsTheClientWhoThenDoesNotRetry(t *testing.T) {
 	l, log := newLimiter(t, standing,
 		perUser(limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
-	server := grpc.NewServer(chain(i)...)
-	grpc_testing.RegisterTestServiceServer(server, &service{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	front := &http.Server{Handler: server, Protocols: new(http.Protocols)}
-	front.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = front.Serve(listener) }()
-	t.Cleanup(func() { _ = front.Close() })
-	client := (&running{target: listener.Addr().String()}).client(t, retrying)
+	client := start(t, "http", chain(i)...).client(t, retrying)
 
-	_, err = client.EmptyCall(as(t, "alice"), empty)
+	_, err := client.EmptyCall(as(t, "alice"), empty)
 	require.NoError(t, err)
 	var trailer metadata.MD
 	_, err = client.EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))

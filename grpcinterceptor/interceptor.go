@@ -53,7 +53,7 @@ func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
 func (i *Interceptor) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	ctx, no := i.admit(ctx, info.FullMethod, req, i.cfg.Cost)
+	m, no := i.admit(ctx, info.FullMethod, req, i.cfg.Cost)
 	if no != nil {
 		if no.pushback != "" {
 			// It fails only where there is no call to answer, as in a direct
@@ -62,22 +62,23 @@ func (i *Interceptor) Unary(
 		}
 		return nil, no.status.Err()
 	}
-	return handler(ctx, req)
+	return handler(m, req)
 }
 
 // Stream is a grpc.StreamServerInterceptor: it charges a stream when it opens
-// and runs the handler, or answers the refusal. No message was read yet.
+// and runs the handler, or answers the refusal; no message was read yet. With
+// [Config.Messages] it charges each message that the handler receives, too.
 func (i *Interceptor) Stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
-	ctx, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one)
+	m, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one)
 	if no != nil {
-		if no.pushback != "" {
-			stream.SetTrailer(no.trailer())
-		}
-		return no.status.Err()
+		return no.end(stream)
 	}
-	return handler(srv, &admitted{stream, ctx})
+	if i.cfg.Messages && !m.messages {
+		return i.meter(srv, stream, m, handler)
+	}
+	return handler(srv, &admitted{stream, m})
 }
 
 // admitted is a stream whose context says that it was asked about.
@@ -88,46 +89,36 @@ type admitted struct {
 
 func (s *admitted) Context() context.Context { return s.ctx }
 
-// route returns the full method, where the caller did not make it up: the
-// server has an implementation, or Config.Methods lists it.
-func (i *Interceptor) route(srv any, fullMethod string) string {
-	if srv != nil || slices.Contains(i.cfg.Methods, fullMethod) {
-		return fullMethod
-	}
-	return keying.Unmatched
-}
-
 // admit asks whether the call may run, and reports the answer. It returns the
 // context to run it in, or the refusal.
 func (i *Interceptor) admit(
 	ctx context.Context, route string, req any, cost costFunc,
-) (context.Context, *refusal) {
+) (*mark, *refusal) {
 	caller := limiter.Caller{Route: route}
 	if i.cfg.Skip(ctx, route) {
 		return i.skip(ctx, caller), nil
 	}
 	var err error
 	if caller.Principal, err = i.principal(ctx); err != nil {
-		return ctx, i.judge(ctx, route, limiter.Decision{}, err)
+		return nil, i.judge(ctx, route, limiter.Decision{}, err)
 	}
 	caller.Workload = i.workloads.Call(ctx, metadata.ValueFromIncomingContext)
-	if asked(ctx, i.limiter, caller) {
-		return ctx, nil
+	if before := asked(ctx, i.limiter, caller); before != nil {
+		return &mark{ctx, i.limiter, caller, before.messages}, nil
 	}
 	d, err := i.limiter.Take(ctx, caller, cost(ctx, route, req))
 	if no := i.judge(ctx, route, d, err); no != nil {
-		return ctx, no
+		return nil, no
 	}
-	return &mark{ctx, i.limiter, caller}, nil
+	return &mark{ctx, i.limiter, caller, false}, nil
 }
 
-type costFunc = func(ctx context.Context, fullMethod string, req any) int64
+type costFunc = func(ctx context.Context, fullMethod string, msg any) int64
 
 // skip reports a free call, once.
-func (i *Interceptor) skip(ctx context.Context, caller limiter.Caller) context.Context {
-	if asked(ctx, i.limiter, caller) {
-		return ctx
+func (i *Interceptor) skip(ctx context.Context, caller limiter.Caller) *mark {
+	if asked(ctx, i.limiter, caller) == nil {
+		i.limiter.Answered(transport, caller.Route, limiter.AnswerSkipped)
 	}
-	i.limiter.Answered(transport, caller.Route, limiter.AnswerSkipped)
-	return &mark{ctx, i.limiter, caller}
+	return &mark{ctx, i.limiter, caller, true}
 }

@@ -181,24 +181,6 @@ func TestInterceptor_TellsOnceThatNobodyEverHasAPrincipal(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "code=no-principal"), log.String())
 }
 
-func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) {
-	server := grpc.NewServer()
-	grpc_testing.RegisterTestServiceServer(server, &service{})
-	check := func(routes ...string) error {
-		b := perUser(limiter.PerSecond(5))
-		b.Routes = routes
-		l, _ := newLimiter(t, standing, b)
-		return intercept(t, l, users, grpcinterceptor.Config{
-			Methods: []string{"/other.Service/Method"},
-		}).Check(server)
-	}
-	assert.NoError(t, check(emptyCall, duplex, "/other.Service/Method", keying.Unmatched))
-	assert.NoError(t, check("GET /orders/{id}", "/orders/{id}"), "of a server of net/http")
-	var config *limiter.ConfigError
-	require.ErrorAs(t, check(emptyCall, "/grpc.testing.TestService/emptycall"), &config)
-	assert.Equal(t, `Budget "per-user".Routes[1]`, config.Field)
-}
-
 // What keys a call of an authenticated caller costs nothing: the one allocation
 // is the context that says who was charged.
 func TestInterceptor_AllocatesOnceForTheAuthenticated(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -28,6 +29,23 @@ type refusal struct {
 // it is set by the one interceptor that refuses, and nowhere else.
 func (r *refusal) trailer() metadata.MD {
 	return metadata.Pairs("grpc-retry-pushback-ms", r.pushback)
+}
+
+// end tells the client of a stream when to retry, and returns the status.
+func (r *refusal) end(stream grpc.ServerStream) error {
+	if r.pushback != "" {
+		stream.SetTrailer(r.trailer())
+	}
+	return r.status.Err()
+}
+
+// final returns r, which may be nil, as the refusal of a call that no client
+// should repeat by itself.
+func (r *refusal) final() *refusal {
+	if r != nil && r.pushback != "" {
+		r.pushback = "-1"
+	}
+	return r
 }
 
 // judge reports what became of a call, and returns nil for one that may run.

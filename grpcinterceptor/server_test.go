@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -93,36 +94,44 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[
 
 // running is a server with the test service and health, and a way to reach it.
 type running struct {
+	*grpc.Server
 	*service
 	network string
 	target  string
 	dial    func(context.Context, string) (net.Conn, error)
 }
 
-// networks are the two kinds of real connection that tests run over.
+// networks are the two kinds of real connection that tests run over. The third,
+// "http", is (*grpc.Server).ServeHTTP behind the server of the standard library.
 var networks = []string{"tcp", "bufconn"}
 
 func start(t *testing.T, network string, opts ...grpc.ServerOption) *running {
 	t.Helper()
-	r := &running{service: &service{}, network: network}
-	var listener net.Listener
-	if network == "tcp" {
-		var err error
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		r.target = listener.Addr().String()
-	} else {
+	r := &running{service: &service{}, network: network, Server: grpc.NewServer(opts...)}
+	grpc_testing.RegisterTestServiceServer(r, r.service)
+	grpc_health_v1.RegisterHealthServer(r, health.NewServer())
+	if network == "bufconn" {
 		buffer := bufconn.Listen(1 << 16)
-		listener, r.target = buffer, "passthrough:///bufconn"
+		r.target = "passthrough:///bufconn"
 		r.dial = func(ctx context.Context, _ string) (net.Conn, error) {
 			return buffer.DialContext(ctx)
 		}
+		go func() { _ = r.Serve(buffer) }()
+		t.Cleanup(r.Stop)
+		return r
 	}
-	server := grpc.NewServer(opts...)
-	grpc_testing.RegisterTestServiceServer(server, r.service)
-	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r.target = listener.Addr().String()
+	if network == "tcp" {
+		go func() { _ = r.Serve(listener) }()
+		t.Cleanup(r.Stop)
+		return r
+	}
+	front := &http.Server{Handler: r, Protocols: new(http.Protocols)}
+	front.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = front.Serve(listener) }()
+	t.Cleanup(func() { _ = front.Close() })
 	return r
 }
 

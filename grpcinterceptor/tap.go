@@ -1,0 +1,97 @@
+package grpcinterceptor
+
+import (
+	"context"
+	"sync/atomic"
+
+	"google.golang.org/grpc/tap"
+
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+)
+
+// Tap refuses calls by address before they become any: calls of methods that the
+// server does not know, too, which no interceptor sees. It is the cheapest
+// refusal, against floods; the budgets of callers belong to an [Interceptor].
+//
+//	guard, err := grpcinterceptor.NewTap(l, keying.Addresses{}, grpcinterceptor.Config{})
+//	...
+//	server := grpc.NewServer(grpc.InTapHandle(guard.Handle), ...)
+//	orders.RegisterOrdersServer(server, service)
+//	guard.Learn(server)
+//
+// What it cannot do: it has no trailer, so a refused client gets the status with
+// all its details but no pushback, and retries by its own backoff; it sees no
+// principal, no certificate and no message; stats handlers and other
+// interceptors do not see what it refuses, although the limiter's metrics do;
+// a server has one at most, and none behind (*grpc.Server).ServeHTTP.
+//
+// grpc-go calls it with a lock of the connection held, so it must not block: its
+// limiter is in memory, and the limiter's hooks must answer at once.
+//
+// It is safe for concurrent use. The zero Tap is not usable; see [NewTap].
+type Tap struct {
+	interceptor *Interceptor
+	known       atomic.Pointer[map[string]struct{}] // full methods
+}
+
+// NewTap returns the tap of l, which counts addresses. Of the Config it uses
+// Skip, Methods, Public and Domain.
+//
+// The error is a *[limiter.ConfigError], also for a limiter whose store can fail
+// (it would block connections) and for a field that a tap cannot serve.
+func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error) {
+	const reason = "want none: a tap "
+	switch {
+	case l != nil && l.CanFail():
+		return nil, &limiter.ConfigError{Field: "Limiter", Value: l.Name(),
+			Reason: "its store does I/O, which would block connections: want one in memory"}
+	case cfg.MaxPushback != 0:
+		return nil, &limiter.ConfigError{Field: "Config.MaxPushback", Value: cfg.MaxPushback,
+			Reason: reason + "cannot send pushback"}
+	case cfg.Cost != nil:
+		return nil, &limiter.ConfigError{Field: "Config.Cost", Reason: reason + "sees no message"}
+	case cfg.Messages:
+		return nil, &limiter.ConfigError{Field: "Config.Messages", Value: true,
+			Reason: reason + "sees no message"}
+	}
+	i, err := New(l, keying.ByAddress(from), cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tap{interceptor: i}
+	// A server without the health service learns that by Learn; until then it is
+	// better to answer health checks for nothing than to refuse them.
+	t.know(append([]string{health + "Check", health + "List", health + "Watch"},
+		i.cfg.Methods...))
+	return t, nil
+}
+
+// Learn makes the methods of a server the routes of their calls; call it once
+// all services are registered. All other calls share the route
+// [keying.Unmatched], as do those of all methods but health before Learn: a
+// budget with that alone in its Routes holds back nothing but unknown methods.
+func (t *Tap) Learn(server Server) { t.know(t.interceptor.Routes(server)) }
+
+func (t *Tap) know(methods []string) {
+	known := make(map[string]struct{}, len(methods))
+	for _, method := range methods {
+		known[method] = struct{}{}
+	}
+	t.known.Store(&known)
+}
+
+// Handle is a tap.ServerInHandle, for grpc.InTapHandle: it charges 1 and lets
+// the call go on, or returns the refusal as the error of a status. An
+// interceptor of the same limiter that counts addresses does not charge again.
+func (t *Tap) Handle(ctx context.Context, info *tap.Info) (context.Context, error) {
+	route := keying.Unmatched
+	if _, ok := (*t.known.Load())[info.FullMethodName]; ok {
+		route = info.FullMethodName
+	}
+	m, no := t.interceptor.admit(ctx, route, nil, one)
+	if no != nil {
+		return ctx, no.status.Err()
+	}
+	return m, nil
+}
