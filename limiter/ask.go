@@ -61,11 +61,18 @@ func (l *Limiter) TakeEach(
 	q := l.borrow()
 	defer l.giveBack(q)
 	d, err := l.take(ctx, q, c, cost)
-	if err != nil || q.blocked != nil {
-		return d, err
+	if err == nil {
+		q.show(each)
+	}
+	return d, err
+}
+
+// show shows the budgets of a request that was decided by its accounts.
+func (q *request) show(each func(*Budget, *Charge)) {
+	if q.blocked != nil {
+		return
 	}
 	for i, b := range q.budgets {
 		each(&b.Budget, &q.charges[i])
 	}
-	return d, nil
 }

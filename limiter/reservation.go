@@ -27,6 +27,14 @@ type Reservation struct {
 // The error is that of Take; the Reservation is not nil, and carries its
 // Decision, where that is valid.
 func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservation, error) {
+	return l.ReserveEach(ctx, c, cost, nil)
+}
+
+// ReserveEach is for adapters: it is to Reserve what TakeEach is to Take. A nil
+// each is not called.
+func (l *Limiter) ReserveEach(
+	ctx context.Context, c Caller, cost int64, each func(*Budget, *Charge),
+) (*Reservation, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
 	d, err := l.take(ctx, q, c, cost)
@@ -39,6 +47,9 @@ func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservati
 			}
 		}
 		r.open.Store(true)
+	}
+	if each != nil && err == nil {
+		q.show(each)
 	}
 	return r, err
 }
