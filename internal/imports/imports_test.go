@@ -34,6 +34,7 @@ var arrows = []arrow{
 	{"internal/callerkey", nil, "a name that adapters and keying share"},
 	{"internal/keytext", []string{"limiter"}, "the encoding of keys is tested alone"},
 	{"internal/misuse", nil, "what is noticed is tested alone"},
+	{"internal/settlement", []string{"limiter"}, "both adapters carry reservations alike"},
 	{"internal/model", []string{"limiter"},
 		"the reference shares no arithmetic with what it judges"},
 	{"limiter", []string{"internal"}, "the core knows neither stores nor transports"},

@@ -1,0 +1,54 @@
+// Package settlement carries what a request has reserved to its handler, so that
+// the handler can say what it really cost, whatever the adapters between.
+package settlement
+
+import (
+	"context"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// Settler is what a limiter has reserved: a *limiter.Reservation, or several that
+// stand for one.
+type Settler interface {
+	Settle(ctx context.Context, actual int64) error
+}
+
+// node is a context that knows a reservation, and where the next one is known.
+type node struct {
+	context.Context
+	settler Settler
+	outer   *node
+}
+
+type key struct{}
+
+// Value returns the innermost node for key.
+func (n *node) Value(k any) any {
+	if k == (key{}) {
+		return n
+	}
+	return n.Context.Value(k)
+}
+
+// With returns a context that knows s besides those that ctx knows.
+func With(ctx context.Context, s Settler) context.Context {
+	outer, _ := ctx.Value(key{}).(*node)
+	return &node{ctx, s, outer}
+}
+
+// Settle settles all reservations that ctx knows. The error is the first, from
+// the innermost outwards, and [limiter.ErrReceipt] where it knows none.
+func Settle(ctx context.Context, actual int64) error {
+	n, ok := ctx.Value(key{}).(*node)
+	if !ok {
+		return limiter.ErrReceipt
+	}
+	var first error
+	for ; n != nil; n = n.outer {
+		if err := n.settler.Settle(ctx, actual); first == nil {
+			first = err
+		}
+	}
+	return first
+}
