@@ -57,7 +57,7 @@ type call struct {
 	sent     atomic.Bool // the last command may have reached a server
 }
 
-// argLen is the length of the script's argument for a key: a head and two numbers.
+// argLen is the length of the script's argument for a key.
 const argLen = headLen + 2*8
 
 // outcome is the reply of a call, without the clock, or its error.

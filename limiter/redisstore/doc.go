@@ -1,3 +1,102 @@
 // Package redisstore keeps accounts in a Redis or Valkey server, so that any
-// number of processes share them.
+// number of processes share them, with the same exact answers as memory:
+//
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	store, err := redisstore.New(client, redisstore.Config{})
+//
+// It works with one server (Redis 6.2 or later, Valkey) and with a master that
+// Sentinels name (redis.NewFailoverClient); not with a Ring, and not with a
+// Cluster yet. A decision is one script call and one round trip, whatever the
+// number of budgets, at one instant of the server's clock.
+//
+// # What is exact
+//
+// The script counts in integers below 2^53 and rounds nothing; instants and waits
+// are microseconds. Check refuses a limit that does not fit, and says why: that
+// is a token bucket whose capacity times Per in microseconds passes 2^52 and
+// whose Tokens and Per have no common factor, such as 999,983 a day, and a window
+// or a log whose Per is no whole number of microseconds.
+//
+// The latest instant (R2) is kept for each account and written by debits only.
+// Where the server's clock was set back, or another server took over, an account
+// stands still until the clock is there again; an instant more than
+// Config.MaxAhead ahead is set to now, its balance kept, and counted in [Stats].
+//
+// # When the server fails
+//
+// Each call has the store's own deadline, whatever the client's options are, and
+// goes on without a caller that leaves. A call is a *[limiter.StoreError] with
+// one of these reasons, and each budget's OnError answers; no reason is ever a
+// denial, and a denial is never an error:
+//
+//	unavailable  nothing ran: no connection, or the server refuses (OOM,
+//	             READONLY, LOADING, NOREPLICAS, ...)
+//	timeout      nothing ran within the deadline
+//	ambiguous    the command was sent and no reply came: debited or not
+//	other        no rights, a foreign value, a misuse; nothing was debited
+//
+// A request is debited at most once. The client's own retries are refused; the
+// store tries again, once, only after replies that say that nothing ran, such as
+// NOSCRIPT after a restart. Each call carries its deadline in the server's time,
+// so that a script that runs late, on a server that was stopped or cut off,
+// debits nothing. A timed-out command holds its connection for the client's
+// ReadTimeout: redis.Options.ContextTimeoutEnabled frees it at the deadline.
+//
+// # What can be lost
+//
+// An account holds one capacity at most, so whatever the server forgets admits at
+// most one capacity more for each account and event: a restart without
+// persistence, a failover (replication is asynchronous; min-replicas-to-write
+// bounds it), a FLUSHALL, an eviction.
+//
+//   - Persistence is a matter of taste: an account is worth one capacity. With
+//     appendfsync everysec a crash forgets a second.
+//   - maxmemory-policy: noeviction, so that a full server is an error and OnError
+//     answers. volatile-ttl evicts the accounts that would be full soonest;
+//     others refill whoever is unlucky.
+//   - Nothing grows for ever: every key expires when its account is full again,
+//     some milliseconds later at most, and never before.
+//
+// # Memory
+//
+// A bucket or a window takes about 250 bytes of the server, its key included; a
+// rolling log 16 more for each instant that it remembers. Nothing but the
+// server's memory bounds their number. Callers whom nobody authenticated can
+// invent addresses faster than accounts expire, so budgets keyed by address
+// belong in a memory store in front of this one: each process then bounds what
+// strangers do to it, and examples/redis shows how.
+//
+// # Keys and values
+//
+// [KeyFor] tells where an account is. A key is
+//
+//	prefix{tenant}budget:principal:route:workload
+//
+// with principal and tenant as 128 bits of an HMAC-SHA-256 under Config.Secret
+// and the other parts percent-encoded, so that no id and no brace of a caller's
+// is in a key; without a Secret the hash is unkeyed, and who can list the keys
+// can search for ids. A change of Prefix or Secret is a fresh start for all accounts.
+//
+// A value begins with the version of its format, 1, and with the limit that it
+// is counted under; ration.lua has the rest. A process that finds a version above
+// its own leaves the value alone and answers other; a later version of this
+// package reads the formats of those before it, and writes a new format only from
+// the version after the one that can read it. So upgrade one version at a time,
+// and processes of neighbouring versions share their accounts. The same holds for
+// limits: while two processes disagree, each request first carries the balance
+// over to its own limit, the stricter clamps, and nothing is minted.
+//
+// Anything else under a key of ours (another type, a cut value, not a number) is
+// an error of reason other; the Take that finds it debits nothing and deletes the
+// key, so that the account is full for the next.
+//
+// # Rights
+//
+// The client's user needs, on keys of the prefix, and nothing else:
+//
+//	ACL SETUSER ration on >secret ~ration:* -@all +evalsha +eval +time +get +set
+//	    +append +setrange +pexpireat +del +hello
+//
+// Scripts are loaded by EVAL when a server does not know them, so no SCRIPT
+// command is needed.
 package redisstore

@@ -26,7 +26,7 @@ const forever = 1<<63 - 1
 const span = 1 << 52 * time.Microsecond
 
 func TestStore_AgreesWithTheModel(t *testing.T) {
-	const steps, lanes = 120_000, 4
+	const steps, lanes = 120_000 / slowdown, 4
 	for lane := range uint64(lanes) {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()

@@ -115,6 +115,7 @@ func TestStore_TwoProcessesTakeTurns(t *testing.T) {
 // Replication is asynchronous, so some debits may be lost with the master: at
 // most one capacity for each account.
 func TestStore_FollowsASentinelToTheNewMaster(t *testing.T) {
+	t.Parallel()
 	group := redistest.StartGroup(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: group.Name, SentinelAddrs: []string{group.Sentinel.Addr},

@@ -37,7 +37,7 @@ func run(t *testing.T) (*redistest.Server, *redisstore.Store) {
 	return server, newStore(t, client, redisstore.Config{Timeout: patient})
 }
 
-// ahead returns a store on the same accounts whose clock is ahead of the server's.
+// ahead returns a store on the same accounts, its clock ahead of the server's.
 func ahead(t *testing.T, server *redistest.Server, by time.Duration) *redisstore.Store {
 	t.Helper()
 	return newStore(t, newClient(t, server.Network, server.Addr), redisstore.Config{
@@ -52,6 +52,8 @@ func TestTake_KeysLiveUntilTheirAccountsAreFull(t *testing.T) {
 		require.Positive(t, ms)
 		return time.Duration(ms) * time.Millisecond
 	}
+	hourly := limiter.Limit{Tokens: 2, Per: time.Hour, Algorithm: limiter.RollingLog}
+	daily := limiter.Limit{Tokens: 2, Per: 24 * time.Hour, Algorithm: limiter.FixedWindow}
 	tests := map[string]struct {
 		limit     limiter.Limit
 		cost      int64
@@ -60,8 +62,8 @@ func TestTake_KeysLiveUntilTheirAccountsAreFull(t *testing.T) {
 		"one-of-60":      {limiter.PerMinute(60), 1, time.Second / 2, time.Second},
 		"all-of-60":      {limiter.PerMinute(60), 60, 50 * time.Second, time.Minute},
 		"one-an-hour":    {limiter.PerHour(1), 1, 59 * time.Minute, time.Hour},
-		"a-rolling-log":  {limiter.Limit{Tokens: 2, Per: time.Hour, Algorithm: limiter.RollingLog}, 1, 59 * time.Minute, time.Hour},
-		"a-fixed-window": {limiter.Limit{Tokens: 2, Per: 24 * time.Hour, Algorithm: limiter.FixedWindow}, 1, 0, 24 * time.Hour},
+		"a-rolling-log":  {hourly, 1, 59 * time.Minute, time.Hour},
+		"a-fixed-window": {daily, 1, 0, 24 * time.Hour},
 	}
 	for name, test := range tests {
 		charges := on(name, test.limit, test.cost)

@@ -56,6 +56,7 @@ func harness(client redisstore.Client) storetest.Harness {
 }
 
 func TestStore_KeepsThePromise(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	storetest.Run(t, harness(newClient(t, server.Network, server.Addr)))
 }
