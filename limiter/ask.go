@@ -60,7 +60,7 @@ func (l *Limiter) TakeEach(
 ) (Decision, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	d, err := l.take(ctx, q, c, cost)
+	d, err := l.take(ctx, q, &c, cost)
 	if err == nil {
 		q.show(each)
 	}

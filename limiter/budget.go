@@ -60,13 +60,28 @@ type budget struct {
 	warned atomic.Bool // an invalid answer of LimitFor was logged
 }
 
-// limitFor returns the limit for the parts of c in scope.
-func (b *budget) limitFor(ctx context.Context, in Caller, l *Limiter) Limit {
-	if b.LimitFor == nil {
-		return b.Limit
+// key returns the key of the account that c draws on.
+func (b *budget) key(c *Caller) Key {
+	k := Key{Budget: b.Name}
+	switch {
+	case b.Scope&ByPrincipal != 0:
+		k.Principal = c.Principal
+	case b.Scope&ByTenant != 0:
+		k.Principal = tenant(c.Principal)
 	}
+	if b.Scope&ByRoute != 0 {
+		k.Route = c.Route
+	}
+	if b.Scope&ByWorkload != 0 {
+		k.Workload = c.Workload
+	}
+	return k
+}
+
+// limitFor returns what LimitFor answers for the parts of a caller in scope.
+func (b *budget) limitFor(ctx context.Context, in Caller, l *Limiter) Limit {
 	limit := b.LimitFor(ctx, in)
-	if limit == b.Limit || limit == Unlimited || limit == Blocked {
+	if limit == b.Limit || limit.Algorithm == unlimited || limit.Algorithm == blocked {
 		return limit
 	}
 	err := l.store.Check(limit)

@@ -58,24 +58,6 @@ func (s Scope) String() string {
 // principals reports whether the scope needs a principal.
 func (s Scope) principals() bool { return s&(ByTenant|ByPrincipal|ByWorkload) != 0 }
 
-// cut returns the parts of c that are in scope.
-func (s Scope) cut(c Caller) Caller {
-	var in Caller
-	switch {
-	case s&ByPrincipal != 0:
-		in.Principal = c.Principal
-	case s&ByTenant != 0:
-		in.Principal = tenant(c.Principal)
-	}
-	if s&ByRoute != 0 {
-		in.Route = c.Route
-	}
-	if s&ByWorkload != 0 {
-		in.Workload = c.Workload
-	}
-	return in
-}
-
 // The kinds of principals that the service's own authentication cannot name.
 const (
 	KindAddress     = "address"     // a network address that nobody authenticated

@@ -154,7 +154,7 @@ func shortDuration(d time.Duration) string {
 // MarshalText returns the text form of a valid limit, of [Unlimited] or of
 // [Blocked]; else the error of Validate.
 func (l Limit) MarshalText() ([]byte, error) {
-	if l != Unlimited && l != Blocked {
+	if l.Algorithm != unlimited && l.Algorithm != blocked {
 		if err := l.Validate(); err != nil {
 			return nil, err
 		}

@@ -123,13 +123,18 @@ func (l *Limiter) Reload(budgets []Budget) error {
 func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (Decision, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	return l.take(ctx, q, c, cost)
+	return l.take(ctx, q, &c, cost)
 }
 
-func (l *Limiter) take(ctx context.Context, q *request, c Caller, cost int64) (Decision, error) {
-	d, err := l.ask(ctx, q, c, cost, l.store.Take)
-	if l.observer != nil {
-		l.observe(q, d, err)
+func (l *Limiter) take(ctx context.Context, q *request, c *Caller, cost int64) (Decision, error) {
+	d, decided, err := q.prepare(ctx, l, c, cost)
+	if !decided {
+		if d, err = l.store.Take(ctx, q.charges); err != nil {
+			d, err = q.fail(ctx, err)
+		}
+	}
+	if l.observer != nil && err == nil {
+		l.observe(q, &d)
 	}
 	return d, err
 }
@@ -139,7 +144,13 @@ func (l *Limiter) take(ctx context.Context, q *request, c Caller, cost int64) (D
 func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	return l.ask(ctx, q, c, cost, l.store.Peek)
+	d, decided, err := q.prepare(ctx, l, &c, cost)
+	if !decided {
+		if d, err = l.store.Peek(ctx, q.charges); err != nil {
+			return q.fail(ctx, err)
+		}
+	}
+	return d, err
 }
 
 // Reset makes the accounts full again that a request of c would draw on and that
@@ -153,7 +164,7 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 	}
 	q := l.borrow()
 	defer l.giveBack(q)
-	if err := q.fill(ctx, l, c, 0); err != nil {
+	if err := q.fill(ctx, l, &c, 0); err != nil {
 		return err
 	}
 	var own []Charge
@@ -181,72 +192,66 @@ func (l *Limiter) giveBack(q *request) {
 	l.requests.Put(q)
 }
 
-type storeCall func(context.Context, []Charge) (Decision, error)
-
-func (l *Limiter) ask(
-	ctx context.Context, q *request, c Caller, cost int64, call storeCall,
-) (Decision, error) {
+// prepare makes the charges of a request; decided says that it needs no store.
+func (q *request) prepare(
+	ctx context.Context, l *Limiter, c *Caller, cost int64,
+) (d Decision, decided bool, err error) {
 	if err := checkCost(cost); err != nil {
-		return Decision{}, err
+		return d, true, err
 	}
 	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+		return d, true, err
 	}
 	if err := q.fill(ctx, l, c, cost); err != nil {
-		return Decision{}, err
+		return d, true, err
 	}
-	if q.blocked != nil {
-		return Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}, nil
+	switch {
+	case q.blocked != nil:
+		return Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}, true, nil
+	case len(q.charges) == 0:
+		return Decision{Outcome: Allow}, true, nil
 	}
-	if len(q.charges) == 0 {
-		return Decision{Outcome: Allow}, nil
-	}
-	d, err := call(ctx, q.charges)
-	if err != nil {
-		return q.fail(ctx, err)
-	}
-	return d, nil
+	return d, false, nil
 }
 
 // fill makes one charge for each budget that applies to c. Budgets by workload
 // come after those that bound them, and only with one of those.
-func (q *request) fill(ctx context.Context, l *Limiter, c Caller, cost int64) error {
-	if c.Principal.Kind == KindAddress || c.Principal.Nobody() {
+func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) error {
+	nobody := c.Principal.Nobody()
+	if nobody || c.Principal.Kind == KindAddress {
 		c.Workload = ""
 	}
 	for _, b := range *l.budgets.Load() {
 		if !b.applies(c.Route) || b.Scope&ByWorkload != 0 && !q.bounds(b) {
 			continue
 		}
-		if b.Scope.principals() && c.Principal.Nobody() {
+		if nobody && b.Scope.principals() {
 			return ErrNobody
 		}
-		q.add(ctx, l, b, b.Scope.cut(c), cost)
+		q.add(ctx, l, b, c, cost)
 	}
 	return nil
 }
 
-func (q *request) add(ctx context.Context, l *Limiter, b *budget, in Caller, cost int64) {
-	limit := b.limitFor(ctx, in, l)
-	switch {
-	case limit == Unlimited:
+func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cost int64) {
+	key := b.key(c)
+	limit := b.Limit
+	if b.LimitFor != nil {
+		limit = b.limitFor(ctx, Caller{key.Principal, key.Route, key.Workload}, l)
+	}
+	switch limit.Algorithm {
+	case unlimited:
 		return
-	case limit == Blocked && b.Shadow:
-		return
-	case limit == Blocked:
-		if q.blocked == nil || b.Name < q.blocked.Name {
+	case blocked:
+		if !b.Shadow && (q.blocked == nil || b.Name < q.blocked.Name) {
 			q.blocked = b
 		}
 		return
-	case b.PerRequest:
+	}
+	if b.PerRequest {
 		cost = 1
 	}
-	q.charges = append(q.charges, Charge{
-		Key:    Key{b.Name, in.Principal, in.Route, in.Workload},
-		Limit:  limit,
-		Cost:   cost,
-		Shadow: b.Shadow,
-	})
+	q.charges = append(q.charges, Charge{Key: key, Limit: limit, Cost: cost, Shadow: b.Shadow})
 	q.budgets = append(q.budgets, b)
 }
 
@@ -286,10 +291,7 @@ func (q *request) fail(ctx context.Context, err error) (Decision, error) {
 }
 
 // observe reports the budget that decided, and shadow budgets that could not pay.
-func (l *Limiter) observe(q *request, d Decision, err error) {
-	if err != nil {
-		return
-	}
+func (l *Limiter) observe(q *request, d *Decision) {
 	if d.Budget != "" {
 		l.observer.Decided(DecisionEvent{l.name, d.Budget, verdict(d)})
 	}

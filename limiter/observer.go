@@ -1,5 +1,12 @@
 package limiter
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
 // Observer is told what a limiter decides; package metrics implements it for
 // Prometheus. Its methods are called with no lock held, by many goroutines, and
 // may call the limiter.
@@ -11,6 +18,59 @@ type Observer interface {
 	Decided(e DecisionEvent)
 	// Answered is called by an adapter once for each request that it has seen.
 	Answered(e RequestEvent)
+}
+
+// StoreObserver is an Observer that is also told how stores answer that can fail.
+type StoreObserver interface {
+	Observer
+	// ConfiguredStore names the store of a limiter, from New.
+	ConfiguredStore(limiter, store string)
+	// Asked is called after each Take and Peek of a store that is [Fallible].
+	Asked(e StoreEvent)
+}
+
+// StoreEvent is one answer of a store.
+type StoreEvent struct {
+	Limiter string
+	Store   string        // its String, such as "redis"; "store" where it has none
+	Took    time.Duration // until the answer or the error
+	Reason  StoreReason   // why it could not decide; empty where it could
+}
+
+// StoreReasons returns all reasons.
+func StoreReasons() []StoreReason { return []StoreReason{Timeout, Unavailable, Ambiguous, Other} }
+
+// watch returns the observer of a store, or nil where nobody asks or it cannot
+// fail, and the store's name.
+func watch(s Store, o Observer) (StoreObserver, string) {
+	watcher, ok := o.(StoreObserver)
+	if !ok || !canFail(s) {
+		return nil, ""
+	}
+	if named, ok := s.(fmt.Stringer); ok {
+		return watcher, named.String()
+	}
+	return watcher, "store"
+}
+
+// callStore calls the store and says how it went. A caller that has gone away is
+// no answer of the store.
+func (l *Limiter) callStore(
+	ctx context.Context, call storeCall, charges []Charge,
+) (Decision, error) {
+	if l.watcher == nil {
+		return call(ctx, charges)
+	}
+	start := time.Now()
+	d, err := call(ctx, charges)
+	var failure *StoreError
+	switch {
+	case err == nil:
+		l.watcher.Asked(StoreEvent{l.name, l.storeName, time.Since(start), ""})
+	case errors.As(err, &failure):
+		l.watcher.Asked(StoreEvent{l.name, l.storeName, time.Since(start), failure.Reason})
+	}
+	return d, err
 }
 
 // DecisionEvent is one budget's part in a decision.
@@ -94,7 +154,7 @@ func (a Answer) String() string { return label(answerNames[:], uint8(a)) }
 func Answers() []Answer { return all(answers) }
 
 // verdict returns the label of an enforced budget's decision.
-func verdict(d Decision) Verdict {
+func verdict(d *Decision) Verdict {
 	switch {
 	case d.Outcome == Deny:
 		return VerdictDeny

@@ -37,7 +37,7 @@ func (l *Limiter) ReserveEach(
 ) (*Reservation, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	d, err := l.take(ctx, q, c, cost)
+	d, err := l.take(ctx, q, &c, cost)
 	r := &Reservation{Decision: d, store: l.store, cost: cost}
 	if d.Allowed() {
 		for i := range q.charges {
