@@ -17,6 +17,16 @@ type Config struct {
 	// Cost returns the tokens that a request needs, at least 0; nil means 1 for
 	// each. A negative cost is answered 500.
 	Cost func(*http.Request) int64
+	// Settles lets handlers say what a request really cost, with [Settle]; Cost is
+	// then what is reserved, so the most that it may cost. It costs some
+	// allocations, a copy of the request among them.
+	Settles bool
+	// ByStatus, if set, returns what a request really cost, at least 0, by the
+	// final status that was sent and by what Cost has reserved: 0 for successes
+	// counts only failures. A handler that has called Settle was first. What has no
+	// status that is known stays reserved: a panic, a caller that has gone, an
+	// answer that is cut off, a connection that was taken over, a gRPC call.
+	ByStatus func(status int, reserved int64) int64
 	// Skip lets a request pass free, counted as "skipped"; nil means none. It is
 	// asked before anything is charged.
 	Skip func(*http.Request) bool

@@ -88,14 +88,15 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, told, err := m.take(r, caller)
+	cost := m.cfg.cost(r)
+	d, told, held, err := m.take(r, caller, cost)
 	if err != nil && !storeFailed(err) || !d.Allowed() {
 		m.refuse(w, r, route, d, err)
 		return
 	}
 	m.limiter.Answered(transport, route, passed(err))
 	m.tell(w.Header(), told)
-	m.pass(w, marked, route, next)
+	m.run(w, marked, route, next, held, cost)
 	if marked != r {
 		r.Pattern = marked.Pattern // as if the mux had got r itself
 	}
@@ -103,17 +104,14 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // take charges a request. Besides the decision it returns, for an allowed one,
 // the state that its caller is told: that of the budget nearest to its end, of
-// those that it may be told of. Its name is empty where there is none.
+// those that it may be told of, whose name is empty where there is none; and what
+// is held until the cost is known, where it may be corrected.
 func (m *Middleware) take(
-	r *http.Request, c limiter.Caller,
-) (d, told limiter.Decision, err error) {
-	cost := m.cfg.cost(r)
-	if m.cfg.Headers == Off || isGRPC(r) {
-		d, err = m.limiter.Take(r.Context(), c, cost)
-		return d, told, err
-	}
-	d, err = m.limiter.TakeEach(r.Context(), c, cost, func(b *limiter.Budget, c *limiter.Charge) {
-		if c.Shadow || c.Result.Outcome != limiter.Allow || !m.tells(b) {
+	r *http.Request, c limiter.Caller, cost int64,
+) (d, told limiter.Decision, held *limiter.Reservation, err error) {
+	silent := m.cfg.Headers == Off || isGRPC(r)
+	tell := func(b *limiter.Budget, c *limiter.Charge) {
+		if silent || c.Shadow || c.Result.Outcome != limiter.Allow || !m.tells(b) {
 			return
 		}
 		own := limiter.Decision{Outcome: limiter.Allow, Budget: b.Name, Limit: c.Limit,
@@ -121,8 +119,17 @@ func (m *Middleware) take(
 		if told.Budget == "" || closer(own, told) {
 			told = own
 		}
-	})
-	return d, told, err
+	}
+	switch {
+	case m.cfg.settles():
+		held, err = m.limiter.ReserveEach(r.Context(), c, cost, tell)
+		d = held.Decision
+	case silent:
+		d, err = m.limiter.Take(r.Context(), c, cost)
+	default:
+		d, err = m.limiter.TakeEach(r.Context(), c, cost, tell)
+	}
+	return d, told, held, err
 }
 
 // closer reports whether less is left in a than in b, relative to what they

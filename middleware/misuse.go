@@ -23,6 +23,7 @@ type watch struct {
 	nobody    misuse.Streak // requests of callers whom nobody has named
 	moved     atomic.Bool   // told that the route changed further in
 	upgraded  atomic.Bool   // told that HTTP/2 began further in
+	lost      atomic.Bool   // told that a cost could not be corrected
 }
 
 // checkRoutes returns an error for a budget on a route that no request has.
