@@ -1,0 +1,205 @@
+package memstore
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// crowded is a store whose budgets have room for so many accounts, beside the
+// overflow accounts, and its clock.
+type crowded struct {
+	*Store
+	t   *testing.T
+	now time.Time
+}
+
+func newCrowded(t *testing.T, room int64) *crowded {
+	c := &crowded{t: t, now: time.Unix(1000, 0)}
+	s, err := New(Config{MaxAccounts: 8000, Now: func() time.Time { return c.now }})
+	require.NoError(t, err)
+	s.Plan([]string{"a", "b"}) // with 3000 each, less 256
+	s.classes.regions[0].cap = 2 * (room + overflowAccounts)
+	c.Store = s
+	return c
+}
+
+var three = limiter.Limit{Tokens: 3, Per: time.Hour}
+
+func on(budget, id, route string, cost int64) limiter.Charge {
+	return limiter.Charge{Limit: three, Cost: cost, Key: limiter.Key{
+		Budget: budget, Principal: limiter.Principal{Kind: "user", ID: id}, Route: route}}
+}
+
+func (c *crowded) take(charges ...limiter.Charge) (limiter.Decision, []limiter.Charge) {
+	c.t.Helper()
+	d, err := c.Take(c.t.Context(), charges)
+	require.NoError(c.t, err)
+	audit(c.t, c.Store)
+	return d, charges
+}
+
+// hurry is take without the audit.
+func (c *crowded) hurry(charge limiter.Charge) limiter.Decision {
+	d, err := c.Take(c.t.Context(), []limiter.Charge{charge})
+	require.NoError(c.t, err)
+	return d
+}
+
+func (c *crowded) requireOverflowTakes(n int64) {
+	c.t.Helper()
+	require.Equal(c.t, n, c.overflowTakes.Load())
+}
+
+// home returns where the account of an id in budget a is or would be.
+func (c *crowded) home(id string) (number int, name fingerprint) {
+	var draws [1]draw
+	var locks lockSet
+	c.place(draws[:], []limiter.Charge{on("a", id, "", 0)}, &locks)
+	for i := range c.shards {
+		if draws[0].shard == &c.shards[i] {
+			return i, draws[0].name
+		}
+	}
+	panic("there is one")
+}
+
+// elsewhere returns an id whose accounts are in another shard, an odd one or not.
+func (c *crowded) elsewhere(other string, odd bool) string {
+	not, _ := c.home(other)
+	for i := 0; ; i++ {
+		id := strconv.Itoa(i)
+		if number, _ := c.home(id); number != not && number%2 == 1 == odd {
+			return id
+		}
+	}
+}
+
+func TestStore_OverflowAccountsHaveRoomOfTheirOwn(t *testing.T) {
+	c := newCrowded(t, 10)
+	for i := range 3000 {
+		d := c.hurry(on("a", strconv.Itoa(i), "", 1))
+		if i < 10 {
+			require.True(t, d.Allowed())
+			c.requireOverflowTakes(0)
+		}
+	}
+	audit(t, c.Store)
+	p := c.classes.pool(poolID{"a", false})
+	assert.EqualValues(t, 256, p.spills.Load(), "one for each shard")
+	assert.EqualValues(t, 10+256, p.live.Load())
+	assert.EqualValues(t, 10+256, p.share())
+	c.requireOverflowTakes(2990)
+	c.now = c.now.Add(2 * time.Hour)
+	assert.Zero(t, c.Stats().Accounts)
+	audit(t, c.Store)
+	assert.EqualValues(t, 10, p.share())
+}
+
+func TestStore_CountsTakesOnOverflowAccounts(t *testing.T) {
+	c := newCrowded(t, 1)
+	c.take(on("a", "first", "", 1))
+	_, err := c.Peek(t.Context(), []limiter.Charge{on("a", "second", "", 1)})
+	require.NoError(t, err)
+	c.requireOverflowTakes(0)
+	d, _ := c.take(on("a", "second", "", 1))
+	assert.EqualValues(t, 2, d.Remaining)
+	c.requireOverflowTakes(1)
+	d, _ = c.take(on("a", "second", "", 0))
+	assert.EqualValues(t, 2, d.Remaining, "a cost of 0 sees it too")
+	c.requireOverflowTakes(2)
+	d, _ = c.take(on("a", "second", "", 1), on("b", "second", "", 0))
+	assert.True(t, d.Allowed())
+	c.requireOverflowTakes(3)
+	c.take(on("a", "first", "", 1))
+	c.take(on("b", "second", "", 1))
+	c.requireOverflowTakes(3)
+}
+
+func TestStore_ChargesOfOneOverflowAccountAddUp(t *testing.T) {
+	c := newCrowded(t, 1)
+	c.take(on("a", "first", "", 1))
+	d, charges := c.take(on("a", "x", "r1", 1), on("a", "x", "r2", 1), on("a", "x", "r3", 1))
+	require.True(t, d.Allowed())
+	for _, charge := range charges {
+		assert.Zero(t, charge.Result.Remaining)
+	}
+	d, _ = c.take(on("a", "x", "r4", 1))
+	assert.Equal(t, limiter.Deny, d.Outcome)
+	for i := range charges {
+		charges[i].Cost = -1
+	}
+	require.NoError(t, c.Settle(t.Context(), charges))
+	audit(t, c.Store)
+	d, _ = c.take(on("a", "x", "r4", 3))
+	assert.True(t, d.Allowed(), "each was given back where it was taken")
+	d, _ = c.take(on("a", "y", "r1", 2), on("a", "y", "r2", 2))
+	assert.Equal(t, limiter.Never, d.Outcome, "together they are above the capacity")
+
+	other := c.elsewhere("z", true)
+	d, _ = c.take(on("a", "z", "", 2), on("a", other, "", 2))
+	assert.True(t, d.Allowed(), "of two shards they do not")
+}
+
+// Only a request for a new account in the same block finds what is full there:
+// its own shard is locked to the search.
+func TestStore_AFullAccountOfTheBlockMakesRoom(t *testing.T) {
+	c := newCrowded(t, 1)
+	c.take(on("a", "x", "r1", 3))
+	c.now = c.now.Add(time.Hour - 1)
+	c.take(on("a", "x", "r2", 1))
+	c.requireOverflowTakes(1)
+	c.now = c.now.Add(2 * time.Hour)
+	d, _ := c.take(on("a", "x", "r3", 1))
+	assert.True(t, d.Allowed())
+	c.requireOverflowTakes(1)
+}
+
+func TestStore_TheSearchComesRoundToEveryShard(t *testing.T) {
+	for _, odd := range []bool{false, true} {
+		c := newCrowded(t, 1)
+		full := c.elsewhere("x", odd)
+		number, name := c.home(full)
+		c.take(on("a", full, "", 1))
+		c.now = c.now.Add(time.Hour)
+		searches := 0
+		for ; c.shards[number].find(name) != nil; searches++ {
+			require.Less(t, searches, shardCount/searched+1)
+			c.take(on("a", "x", strconv.Itoa(searches), 1))
+		}
+		c.requireOverflowTakes(int64(searches - 1))
+	}
+}
+
+// The search for a place for one charge may drop the account of another, which is
+// full again.
+func TestStore_AnAccountThatIsDroppedMeanwhileIsMadeAgain(t *testing.T) {
+	for _, test := range []struct{ room, overflow int64 }{{1, 1}, {2, 0}} {
+		t.Run(strconv.FormatInt(test.room, 10), func(t *testing.T) {
+			c := newCrowded(t, test.room)
+			c.take(on("a", "x", "", 1))
+			if test.room == 2 {
+				c.take(on("a", "x", "other", 1))
+			}
+			c.now = c.now.Add(time.Hour)
+			d, charges := c.take(on("a", "x", "", 2), on("a", "x", "new", 1))
+			require.True(t, d.Allowed())
+			assert.EqualValues(t, 1, charges[0].Result.Remaining)
+			assert.EqualValues(t, 2, charges[1].Result.Remaining)
+			c.requireOverflowTakes(test.overflow)
+			p := c.classes.pool(poolID{"a", false})
+			assert.Equal(t, test.overflow, p.spills.Load())
+			for i := range charges {
+				charges[i].Cost = 0
+			}
+			_, after := c.take(charges...)
+			assert.EqualValues(t, 1, after[0].Result.Remaining)
+			assert.EqualValues(t, 2, after[1].Result.Remaining)
+		})
+	}
+}
