@@ -172,6 +172,6 @@ func (g *generator) fields(n *ast.CompositeLit) {
 		case i > 0:
 			from = n.Elts[i-1].End()
 		}
-		g.edit(from, to, "", "removed: %s", g.text(field))
+		g.edit(field, from, to, "", "removed: %s", g.text(field))
 	}
 }

@@ -125,12 +125,14 @@ func (g *generator) text(n ast.Node) string { return g.src[g.offset(n.Pos()):g.o
 
 // replace adds the mutant that has text in the place of n.
 func (g *generator) replace(n ast.Node, text, format string, args ...any) {
-	g.edit(n.Pos(), n.End(), text, format, args...)
+	g.edit(n, n.Pos(), n.End(), text, format, args...)
 }
 
-// edit adds the mutant that has text between two positions.
-func (g *generator) edit(from, to token.Pos, text, format string, args ...any) {
-	line := g.file.Line(from)
+// edit adds the mutant of n that has text between two positions.
+func (g *generator) edit(
+	n ast.Node, from, to token.Pos, text, format string, args ...any,
+) {
+	line := g.file.Line(n.Pos())
 	start, end := g.offset(g.file.LineStart(line)), len(g.src)
 	if line < g.file.LineCount() {
 		end = g.offset(g.file.LineStart(line + 1))

@@ -18,7 +18,8 @@ func (g *generator) statement(n ast.Stmt) {
 			g.condition(n.Cond, false, true)
 		}
 	case *ast.RangeStmt:
-		g.edit(n.Body.Lbrace, n.Body.Lbrace+1, "{ break;", "range %s: never runs", g.text(n.X))
+		g.edit(n, n.Body.Lbrace, n.Body.Lbrace+1, "{ break;",
+			"range %s: never runs", g.text(n.X))
 	case *ast.CaseClause:
 		g.cases(n)
 	case *ast.AssignStmt:
