@@ -156,3 +156,35 @@ func TestStore_CountsWhatItHolds(t *testing.T) {
 		})
 	}
 }
+
+func TestStore_AShadowThatCanNeverPayHasNoRecord(t *testing.T) {
+	s, err := New(Config{})
+	require.NoError(t, err)
+	shadow := charge("shadow", "user", limiter.PerHour(1))
+	shadow.Cost, shadow.Shadow = 2, true
+	paid := charge("paid", "user", limiter.PerHour(5))
+	paid.Cost = 2
+	d, err := s.Take(t.Context(), []limiter.Charge{*paid, *shadow})
+	require.NoError(t, err)
+	require.True(t, d.Allowed())
+	require.EqualValues(t, 1, s.classes.regions[0].live.Load())
+	audit(t, s)
+}
+
+// Records that are full again make room for others before a block grows.
+func TestStore_WhatIsFullAgainIsDroppedBeforeABlockGrows(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	for i := range 2000 { // of one principal, and so in one shard
+		c := charge("a", "user", limiter.PerSecond(1))
+		c.Cost, c.Key.Route = 1, strconv.Itoa(i)
+		_, err := s.Take(t.Context(), []limiter.Charge{*c})
+		require.NoError(t, err)
+		if i%50 == 49 {
+			now = now.Add(time.Second)
+		}
+	}
+	require.LessOrEqual(t, s.classes.regions[0].live.Load(), int64(128))
+	audit(t, s)
+}

@@ -76,6 +76,27 @@ func TestNew_RefusesANegativeCap(t *testing.T) {
 	assert.Equal(t, -1, config.Value)
 }
 
+func TestStore_ChargesThatAreUsedAgainShowNothingOld(t *testing.T) {
+	now := &clock{}
+	store := newStore(t, memstore.Config{Now: now.now})
+	charges := []limiter.Charge{{Key: limiter.Key{Budget: "a"}, Limit: limiter.PerSecond(1), Cost: 1}}
+	_, err := store.Take(context.Background(), charges)
+	require.NoError(t, err)
+	_, _, _, taken := charges[0].Receipt.Taken()
+	assert.True(t, taken)
+	denied, err := store.Take(context.Background(), charges)
+	require.NoError(t, err)
+	require.Equal(t, time.Second, denied.RetryAfter)
+	_, _, _, taken = charges[0].Receipt.Taken()
+	assert.False(t, taken)
+	now.advance(time.Second)
+	allowed, err := store.Take(context.Background(), charges)
+	require.NoError(t, err)
+	assert.True(t, allowed.Allowed())
+	assert.Zero(t, allowed.RetryAfter)
+	assert.Zero(t, charges[0].Result.RetryAfter)
+}
+
 // limits are those that the hammer changes between.
 var limits = []limiter.Limit{
 	{Tokens: 100, Per: time.Second},
