@@ -139,20 +139,20 @@ func (a *Addresses) principal(addr netip.Addr) limiter.Principal {
 			narrow = 64
 		}
 	}
-	return limiter.Principal{
-		Kind:   limiter.KindAddress,
-		Tenant: prefix(addr, wide),
-		ID:     prefix(addr, narrow),
-	}
+	var buffer [96]byte
+	text := appendPrefix(buffer[:0], addr, wide)
+	cut := len(text)
+	both := string(appendPrefix(text, addr, narrow)) // in one allocation
+	return limiter.Principal{Kind: limiter.KindAddress, Tenant: both[:cut], ID: both[cut:]}
 }
 
-func prefix(addr netip.Addr, bits int) string {
+func appendPrefix(text []byte, addr netip.Addr, bits int) []byte {
 	if bits == addr.BitLen() {
-		return addr.String()
+		return addr.AppendTo(text)
 	}
 	p, err := addr.Prefix(bits)
 	if err != nil {
-		return ""
+		return text
 	}
-	return p.String()
+	return p.AppendTo(text)
 }

@@ -108,6 +108,13 @@ func (w Who) Challenge() string {
 // authentication, so that a limiter that never sees one of them is misplaced.
 func (w Who) Expects() bool { return w.authenticated }
 
+// ReadsHeader reports whether an address may come from a header, as told by
+// proxies, so that an adapter need not describe [Origin.Header] elsewhere.
+func (w Who) ReadsHeader() bool {
+	a := w.absent.addresses
+	return a != nil && a.Proxies != nil
+}
+
 // Origin is where a request came from, as its transport tells it.
 type Origin struct {
 	// Remote is the address of the connection, with or without a port.
@@ -161,7 +168,7 @@ func (w Who) Request(r *http.Request) (limiter.Principal, error) {
 		return p, nil
 	}
 	from := Origin{Remote: r.RemoteAddr, TLS: r.TLS}
-	if a := w.absent.addresses; a != nil && a.Proxies != nil {
+	if w.ReadsHeader() {
 		from.Header = r.Header.Values
 	}
 	return w.Principal(r.Context(), from)
