@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -15,34 +16,65 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// BenchmarkUnary calls the interceptor directly, for an allowed call: what it
-// adds to a call beyond an interceptor that does nothing.
-func BenchmarkUnary(b *testing.B) {
-	store := limiter.Must(memstore.New(memstore.Config{}))
-	l := limiter.Must(limiter.New(store,
+// nothing is the interceptor that others are compared with.
+func nothing(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	return handler(ctx, req)
+}
+
+// direct are interceptors to call directly, for allowed calls, and the context
+// of such a call.
+func direct(t testing.TB) []struct {
+	name   string
+	unary  grpc.UnaryServerInterceptor
+	ctx    context.Context
+	allocs float64 // beyond nothing, at most
+} {
+	l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
 		[]limiter.Budget{perUser(limiter.PerSecond(1_000_000_000))}, limiter.Config{}))
-	ctx := peer.NewContext(context.Background(),
+	ctx := peer.NewContext(t.Context(),
 		&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 7), Port: 50000}})
 	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("user-agent", "bench"))
-	user := keying.WithPrincipal(ctx, limiter.Principal{Kind: "user", ID: "alice"})
-	info := &grpc.UnaryServerInfo{FullMethod: emptyCall}
-	handler := func(context.Context, any) (any, error) { return nil, nil }
-	for _, bb := range []struct {
-		name string
-		who  keying.Who
-		ctx  context.Context
+	user := keying.WithPrincipal(ctx, alice)
+	byUser := limiter.Must(grpcinterceptor.New(l, users, grpcinterceptor.Config{}))
+	byAddress := limiter.Must(grpcinterceptor.New(l, keying.ByAddress(keying.Addresses{}),
+		grpcinterceptor.Config{}))
+	return []struct {
+		name   string
+		unary  grpc.UnaryServerInterceptor
+		ctx    context.Context
+		allocs float64
 	}{
-		{"caller=user", users, user},
-		{"caller=address", keying.ByAddress(keying.Addresses{}), ctx},
-	} {
+		{"caller=none", nothing, ctx, 0},
+		{"caller=user", byUser.Unary, user, 1}, // the context that says who was charged
+		{"caller=address", byAddress.Unary, ctx, 3},
+	}
+}
+
+var (
+	unaryInfo = &grpc.UnaryServerInfo{FullMethod: emptyCall}
+	unaryDone = func(context.Context, any) (any, error) { return nil, nil }
+)
+
+// BenchmarkUnary is what the interceptor adds to an allowed call.
+func BenchmarkUnary(b *testing.B) {
+	for _, bb := range direct(b) {
 		b.Run(bb.name, func(b *testing.B) {
-			i := limiter.Must(grpcinterceptor.New(l, bb.who, grpcinterceptor.Config{}))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := i.Unary(bb.ctx, empty, info, handler); err != nil {
+				if _, err := bb.unary(bb.ctx, empty, unaryInfo, unaryDone); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
+	}
+}
+
+func TestUnary_AllocatesLittle(t *testing.T) {
+	for _, tt := range direct(t) {
+		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+			_, _ = tt.unary(tt.ctx, empty, unaryInfo, unaryDone)
+		}), tt.allocs, tt.name)
 	}
 }

@@ -22,7 +22,7 @@ func (i *Interceptor) principal(ctx context.Context) (limiter.Principal, error) 
 		i.nobody.Hit()
 		return p, nil
 	}
-	p, err := i.who.Principal(ctx, origin(ctx))
+	p, err := i.who.Principal(ctx, i.origin(ctx))
 	switch {
 	case p.Kind == limiter.KindCertificate:
 		i.nobody.Hit()
@@ -36,10 +36,12 @@ func (i *Interceptor) principal(ctx context.Context) (limiter.Principal, error) 
 
 // origin returns where a call came from: the connection's address and state, and
 // the metadata, which the caller writes and keying believes only of a proxy.
-func origin(ctx context.Context) keying.Origin {
-	from := keying.Origin{Header: func(name string) []string {
-		return metadata.ValueFromIncomingContext(ctx, name)
-	}}
+func (i *Interceptor) origin(ctx context.Context) (from keying.Origin) {
+	if i.who.ReadsHeader() {
+		from.Header = func(name string) []string {
+			return metadata.ValueFromIncomingContext(ctx, name)
+		}
+	}
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return from
@@ -47,8 +49,10 @@ func origin(ctx context.Context) keying.Origin {
 	if p.Addr != nil {
 		from.Remote = remote(p.Addr)
 	}
-	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-		from.TLS = &info.State
+	if p.AuthInfo != nil {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			from.TLS = &info.State
+		}
 	}
 	return from
 }
@@ -67,7 +71,8 @@ type mark struct {
 	context.Context
 	limiter  *limiter.Limiter
 	caller   limiter.Caller
-	messages bool // are charged already, or free
+	messages bool  // are charged already, or free
+	held     *hold // nil where the cost is final
 }
 
 type markKey struct{}

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -27,6 +29,15 @@ type Config struct {
 	// costs what unary calls with its messages would, and at least the 1 of its
 	// open. False means that the messages of an open stream are free.
 	Messages bool
+	// Settles lets handlers say what a call really cost, with [Settle]; Cost is then
+	// what is reserved, so the most that it may cost. It costs some allocations.
+	Settles bool
+	// ByCode, if set, answers what a call really cost, at least 0, by the code that
+	// its handler returns and by what was reserved: 0 for OK counts only failures.
+	// A handler that has called Settle was first. What has no code of the handler's
+	// own stays reserved: a panic, a caller that has gone or is too late, CANCELED,
+	// DEADLINE_EXCEEDED; so do streams with Messages.
+	ByCode func(code codes.Code, reserved int64) int64
 	// Skip answers which calls are free; they are counted as skipped. Nil means
 	// [Health], which a function of your own should still call. An unknown
 	// method is shown as [keying.Unmatched], never by the name the caller chose.

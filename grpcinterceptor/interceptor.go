@@ -3,6 +3,7 @@ package grpcinterceptor
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -25,6 +26,7 @@ type Interceptor struct {
 	workloads *keying.Folding
 	cfg       Config
 	nobody    misuse.Streak // calls of callers whom nobody has named
+	lost      atomic.Bool   // told that a cost could not be corrected
 }
 
 // New returns the interceptors of l, which counts the callers that who names.
@@ -62,7 +64,9 @@ func (i *Interceptor) Unary(
 		}
 		return nil, no.status.Err()
 	}
-	return handler(m, req)
+	resp, err := handler(i.within(m), req)
+	i.settle(m, err)
+	return resp, err
 }
 
 // Stream is a grpc.StreamServerInterceptor: it charges a stream when it opens
@@ -78,7 +82,9 @@ func (i *Interceptor) Stream(
 	if i.cfg.Messages && !m.messages {
 		return i.meter(srv, stream, m, handler)
 	}
-	return handler(srv, &admitted{stream, m})
+	err := handler(srv, &admitted{stream, i.within(m)})
+	i.settle(m, err)
+	return err
 }
 
 // admitted is a stream whose context says that it was asked about.
@@ -104,13 +110,16 @@ func (i *Interceptor) admit(
 	}
 	caller.Workload = i.workloads.Call(ctx, metadata.ValueFromIncomingContext)
 	if before := asked(ctx, i.limiter, caller); before != nil {
-		return &mark{ctx, i.limiter, caller, before.messages}, nil
+		return &mark{ctx, i.limiter, caller, before.messages, nil}, nil
 	}
-	d, err := i.limiter.Take(ctx, caller, cost(ctx, route, req))
+	price := cost(ctx, route, req)
+	d, held, err := i.take(ctx, caller, price)
 	if no := i.judge(ctx, route, d, err); no != nil {
 		return nil, no
 	}
-	return &mark{ctx, i.limiter, caller, false}, nil
+	m := &mark{Context: ctx, limiter: i.limiter, caller: caller}
+	m.hold(held, price)
+	return m, nil
 }
 
 type costFunc = func(ctx context.Context, fullMethod string, msg any) int64
@@ -120,5 +129,5 @@ func (i *Interceptor) skip(ctx context.Context, caller limiter.Caller) *mark {
 	if asked(ctx, i.limiter, caller) == nil {
 		i.limiter.Answered(transport, caller.Route, limiter.AnswerSkipped)
 	}
-	return &mark{ctx, i.limiter, caller, true}
+	return &mark{ctx, i.limiter, caller, true, nil}
 }

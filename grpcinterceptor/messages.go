@@ -15,7 +15,8 @@ type metered struct {
 	admitted
 	interceptor *Interceptor
 	caller      limiter.Caller
-	received    bool // a message; RecvMsg has one goroutine at a time
+	held        *hold // nil where costs are final
+	received    bool  // a message; RecvMsg has one goroutine at a time
 	cancel      context.CancelCauseFunc
 	no          atomic.Pointer[refusal] // the first message that could not pay
 }
@@ -26,10 +27,11 @@ func (i *Interceptor) meter(
 	srv any, stream grpc.ServerStream, m *mark, handler grpc.StreamHandler,
 ) error {
 	m.messages = true
-	ctx, cancel := context.WithCancelCause(m)
+	ctx, cancel := context.WithCancelCause(i.within(m))
 	defer cancel(nil)
 	s := &metered{
-		admitted: admitted{stream, ctx}, interceptor: i, caller: m.caller, cancel: cancel,
+		admitted: admitted{stream, ctx}, interceptor: i, caller: m.caller, held: m.held,
+		cancel: cancel,
 	}
 	err := handler(srv, s)
 	if no := s.no.Load(); no != nil {
@@ -72,7 +74,8 @@ func (s *metered) charge(msg any) *refusal {
 	if !s.received {
 		return s.chargeFirst(cost)
 	}
-	d, err := i.limiter.Take(s.ctx, s.caller, cost)
+	d, held, err := i.take(s.ctx, s.caller, cost)
+	s.hold(nil, held, cost)
 	return i.judge(s.ctx, route, d, err).final()
 }
 
@@ -88,11 +91,21 @@ func (s *metered) chargeFirst(cost int64) *refusal {
 		rest--
 	}
 	i, l := s.interceptor, s.interceptor.limiter
-	d, err := l.Take(s.ctx, s.caller, rest)
+	d, held, err := i.take(s.ctx, s.caller, rest)
+	if s.held != nil {
+		s.hold(s.held.Load().open, held, cost)
+	}
 	if err == nil && d.Outcome == limiter.Deny {
 		if whole, err := l.Peek(s.ctx, s.caller, cost); err == nil && !whole.Allowed() {
 			d = whole
 		}
 	}
 	return i.judge(s.ctx, s.caller.Route, d, err)
+}
+
+// hold makes the stream hold what the message received last has reserved.
+func (s *metered) hold(open, rest *limiter.Reservation, cost int64) {
+	if s.held != nil && rest.Decision.Allowed() {
+		s.held.Store(&reserved{open, rest, cost})
+	}
 }

@@ -51,6 +51,11 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 			Reason: reason + "cannot send pushback"}
 	case cfg.Cost != nil:
 		return nil, &limiter.ConfigError{Field: "Config.Cost", Reason: reason + "sees no message"}
+	case cfg.Settles:
+		return nil, &limiter.ConfigError{Field: "Config.Settles", Value: true,
+			Reason: reason + "sees no handler"}
+	case cfg.ByCode != nil:
+		return nil, &limiter.ConfigError{Field: "Config.ByCode", Reason: reason + "sees no answer"}
 	case cfg.Messages:
 		return nil, &limiter.ConfigError{Field: "Config.Messages", Value: true,
 			Reason: reason + "sees no message"}

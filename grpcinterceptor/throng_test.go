@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/ration-go/ration/grpcinterceptor"
@@ -30,6 +31,11 @@ func exchange(stream duplexStream) error {
 	return err
 }
 
+// alone returns a context in which alice calls, for as long as it takes.
+func alone(t *testing.T) context.Context {
+	return metadata.AppendToOutgoingContext(t.Context(), "user", "alice")
+}
+
 // throng runs use n times at once.
 func throng(n int, use func()) {
 	var wg sync.WaitGroup
@@ -45,7 +51,7 @@ func TestStream_AThousandAreOpenAtOnceAndNoneMore(t *testing.T) {
 			l, log := newLimiter(t, standing, perUser(limiter.PerHour(1000)))
 			server := start(t, network, chain(intercept(t, l, users, grpcinterceptor.Config{}))...)
 			client := server.client(t, "{}")
-			ctx, cancel := context.WithCancel(as(t, "alice"))
+			ctx, cancel := context.WithCancel(alone(t))
 			defer cancel()
 
 			var open, refused atomic.Int64
@@ -74,7 +80,7 @@ func TestMessages_OfAThousandStreamsSpendTheBudgetAndNoMore(t *testing.T) {
 	l, log := newLimiter(t, standing, perUser(limiter.PerHour(2000)))
 	cfg := grpcinterceptor.Config{Messages: true}
 	client := start(t, "tcp", chain(intercept(t, l, users, cfg))...).client(t, "{}")
-	ctx := as(t, "alice")
+	ctx := alone(t)
 
 	var echoes, ended, others atomic.Int64
 	throng(1000, func() {
