@@ -31,6 +31,9 @@ type Limiter struct {
 	observer Observer
 	log      *slog.Logger
 
+	watcher   StoreObserver // nil: the store cannot fail, or nobody asks
+	storeName string
+
 	budgets       atomic.Pointer[[]*budget] // replaced whole by Reload
 	reload        sync.Mutex                // one Reload at a time
 	requests      sync.Pool                 // of *request
@@ -63,6 +66,9 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	l.requests.New = func() any { return new(request) }
 	if err := l.Reload(budgets); err != nil {
 		return nil, err
+	}
+	if l.watcher, l.storeName = watch(s, cfg.Observer); l.watcher != nil {
+		l.watcher.ConfiguredStore(l.name, l.storeName)
 	}
 	return l, nil
 }
@@ -129,7 +135,10 @@ func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (Decision, err
 func (l *Limiter) take(ctx context.Context, q *request, c *Caller, cost int64) (Decision, error) {
 	d, decided, err := q.prepare(ctx, l, c, cost)
 	if !decided {
-		if d, err = l.store.Take(ctx, q.charges); err != nil {
+		start := l.asking()
+		d, err = l.store.Take(ctx, q.charges)
+		l.asked(start, err)
+		if err != nil {
 			d, err = q.fail(ctx, err)
 		}
 	}
@@ -146,7 +155,10 @@ func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, err
 	defer l.giveBack(q)
 	d, decided, err := q.prepare(ctx, l, &c, cost)
 	if !decided {
-		if d, err = l.store.Peek(ctx, q.charges); err != nil {
+		start := l.asking()
+		d, err = l.store.Peek(ctx, q.charges)
+		l.asked(start, err)
+		if err != nil {
 			return q.fail(ctx, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -53,24 +52,30 @@ func watch(s Store, o Observer) (StoreObserver, string) {
 	return watcher, "store"
 }
 
-// callStore calls the store and says how it went. A caller that has gone away is
+// asking returns the time where the watcher wants to know how long the store
+// takes.
+func (l *Limiter) asking() (start time.Time) {
+	if l.watcher != nil {
+		start = time.Now()
+	}
+	return start
+}
+
+// asked tells the watcher how the store answered. A caller that has gone away is
 // no answer of the store.
-func (l *Limiter) callStore(
-	ctx context.Context, call storeCall, charges []Charge,
-) (Decision, error) {
+func (l *Limiter) asked(start time.Time, err error) {
 	if l.watcher == nil {
-		return call(ctx, charges)
+		return
 	}
-	start := time.Now()
-	d, err := call(ctx, charges)
-	var failure *StoreError
-	switch {
-	case err == nil:
-		l.watcher.Asked(StoreEvent{l.name, l.storeName, time.Since(start), ""})
-	case errors.As(err, &failure):
-		l.watcher.Asked(StoreEvent{l.name, l.storeName, time.Since(start), failure.Reason})
+	e := StoreEvent{Limiter: l.name, Store: l.storeName, Took: time.Since(start)}
+	if err != nil {
+		var failure *StoreError
+		if !errors.As(err, &failure) {
+			return
+		}
+		e.Reason = failure.Reason
 	}
-	return d, err
+	l.watcher.Asked(e)
 }
 
 // DecisionEvent is one budget's part in a decision.

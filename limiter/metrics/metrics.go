@@ -10,6 +10,11 @@
 //	ration_requests_total{limiter,transport,route,outcome}
 //	ration_budget_decisions_total{limiter,budget,outcome}
 //
+// and, of stores that can fail,
+//
+//	ration_decision_duration_seconds{limiter,store}
+//	ration_store_errors_total{limiter,store,reason}
+//
 // The first adds up to the requests that the adapters have seen; the second says
 // which budget decided, with near_limit for an allow that leaves under 20 % and
 // shadow_deny for a shadow budget that could not pay. All outcomes of a known
@@ -28,16 +33,18 @@ import (
 
 // Metrics is a [limiter.Observer] that counts, and a [prometheus.Collector].
 // Any number of limiters and both transports may share one. It is safe for
-// concurrent use, and counting takes no lock and does not allocate. The zero
-// Metrics is not usable; see [New].
+// concurrent use, and counting requests takes no lock and does not allocate.
+// The zero Metrics is not usable; see [New].
 type Metrics struct {
 	requests  *table[route]
 	decisions *table[budget]
+	durations *prometheus.HistogramVec
+	failures  *prometheus.CounterVec
 }
 
 var (
-	_ limiter.Observer     = (*Metrics)(nil)
-	_ prometheus.Collector = (*Metrics)(nil)
+	_ limiter.StoreObserver = (*Metrics)(nil)
+	_ prometheus.Collector  = (*Metrics)(nil)
 )
 
 // New returns the metrics of a registry, registered once: a second New with the
@@ -56,6 +63,17 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "ration_budget_decisions_total",
 			Help: "Decisions of a limiter, by the budget that decided.",
 		}, names(limiter.Verdicts()), "limiter", "budget", "outcome"),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:                           "ration_decision_duration_seconds",
+			Help:                           "How long a store that can fail took to answer.",
+			Buckets:                        prometheus.ExponentialBuckets(50e-6, 2, 12), // to 0.1 s
+			NativeHistogramBucketFactor:    1.1,
+			NativeHistogramMaxBucketNumber: 100,
+		}, []string{"limiter", "store"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ration_store_errors_total",
+			Help: "Requests that a store could not decide, by the reason.",
+		}, []string{"limiter", "store", "reason"}),
 	}
 	if reg == nil {
 		return m, nil
@@ -115,14 +133,34 @@ func (m *Metrics) Answered(e limiter.RequestEvent) {
 		route{e.Limiter, e.Transport, other}, int(e.Answer))
 }
 
+// ConfiguredStore makes the series of a store known, at 0.
+func (m *Metrics) ConfiguredStore(of, store string) {
+	m.durations.WithLabelValues(of, store)
+	for _, reason := range limiter.StoreReasons() {
+		m.failures.WithLabelValues(of, store, string(reason))
+	}
+}
+
+// Asked counts an answer of a store, or its error.
+func (m *Metrics) Asked(e limiter.StoreEvent) {
+	m.durations.WithLabelValues(e.Limiter, e.Store).Observe(e.Took.Seconds())
+	if e.Reason != "" {
+		m.failures.WithLabelValues(e.Limiter, e.Store, string(e.Reason)).Inc()
+	}
+}
+
 // Describe sends the descriptions of the metrics, for the registry.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.requests.vec.Describe(ch)
 	m.decisions.vec.Describe(ch)
+	m.durations.Describe(ch)
+	m.failures.Describe(ch)
 }
 
 // Collect sends the metrics, for the registry.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.requests.vec.Collect(ch)
 	m.decisions.vec.Collect(ch)
+	m.durations.Collect(ch)
+	m.failures.Collect(ch)
 }

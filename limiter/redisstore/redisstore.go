@@ -135,6 +135,9 @@ func checkClient(client Client) error {
 // CanFail reports true: every budget on this store needs an OnError.
 func (s *Store) CanFail() bool { return true }
 
+// String returns "redis", the metric label "store".
+func (s *Store) String() string { return "redis" }
+
 // Check says whether the server can hold l exactly: valid, and in numbers below
 // 2^53, which holds for every limit whose capacity times Per in microseconds is
 // below 2^52, and for more of them where Tokens and Per have common factors. The
