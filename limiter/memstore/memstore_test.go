@@ -76,6 +76,42 @@ func TestNew_RefusesANegativeCap(t *testing.T) {
 	assert.Equal(t, -1, config.Value)
 }
 
+// A key names one account, whichever charges stand beside it in a request, and
+// keys that differ in any part are different accounts.
+func TestStore_AKeyIsTheSameInAnyCompany(t *testing.T) {
+	parts := []string{"", "x", "y"}
+	var keys []limiter.Key
+	for i := range 3 * 3 * 3 * 3 * 3 * 3 {
+		part := func(n int) string { return parts[i/n%3] }
+		keys = append(keys, limiter.Key{Budget: part(1), Route: part(3), Workload: part(9),
+			Principal: limiter.Principal{Kind: part(27), Tenant: part(81), ID: part(243)}})
+	}
+	store := newStore(t, memstore.Config{Now: (&clock{}).now})
+	limit := limiter.PerHour(100)
+	take := func(cost int64, keys ...limiter.Key) []limiter.Charge {
+		charges := make([]limiter.Charge, len(keys))
+		for i, key := range keys {
+			charges[i] = limiter.Charge{Key: key, Limit: limit, Cost: cost}
+		}
+		d, err := store.Take(context.Background(), charges)
+		require.NoError(t, err)
+		require.True(t, d.Allowed())
+		return charges
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 10 {
+		r.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		for rest := keys; len(rest) > 0; {
+			n := min(1+r.IntN(6), len(rest))
+			take(1, rest[:n]...)
+			rest = rest[n:]
+		}
+	}
+	for _, key := range keys {
+		require.EqualValues(t, 90, take(0, key)[0].Result.Remaining, "%+v", key)
+	}
+}
+
 func TestStore_ChargesThatAreUsedAgainShowNothingOld(t *testing.T) {
 	now := &clock{}
 	store := newStore(t, memstore.Config{Now: now.now})
