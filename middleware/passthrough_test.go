@@ -24,12 +24,17 @@ import (
 	"github.com/ration-go/ration/middleware"
 )
 
-// both runs a test with the handler alone and behind two mounts of the limiter,
-// over HTTP/1.1 and HTTP/2.
+// both runs a test with the handler alone, behind two mounts of the limiter, and
+// behind one that reads the status, over HTTP/1.1 and HTTP/2.
 func both(t *testing.T, h http.Handler, test func(t *testing.T, server *httptest.Server)) {
 	f := newFixture(t, perHour(1000))
 	limit := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})
-	for name, handler := range map[string]http.Handler{"without": h, "with": limit(limit(h))} {
+	reads := newFixture(t, perHour(1000)).middleware(t, byAddress, keying.Pattern, middleware.Config{
+		Settles: true, ByStatus: func(int, int64) int64 { return 0 },
+	})
+	for name, handler := range map[string]http.Handler{
+		"without": h, "with": limit(limit(h)), "status": reads(h),
+	} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/http2=%v", name, http2), func(t *testing.T) {
 				server := httptest.NewUnstartedServer(handler)
@@ -64,7 +69,9 @@ func TestPassThrough_WhatAResponseWriterCanDo(t *testing.T) {
 		if pushes {
 			line("push", pusher.Push("/pushed", nil))
 		}
-		line("type", fmt.Sprintf("%T", w))
+		//lint:ignore SA1019 some handlers still use it
+		_, notifier := w.(http.CloseNotifier)
+		line("close-notifier", notifier)
 		control := http.NewResponseController(w)
 		soon := time.Now().Add(time.Hour)
 		line("read-deadline", control.SetReadDeadline(soon))
