@@ -133,6 +133,15 @@ func TestStore_ChargesThatAreUsedAgainShowNothingOld(t *testing.T) {
 	assert.Zero(t, charges[0].Result.RetryAfter)
 }
 
+func TestStore_NamesTheBudgetWhoseKeyHasTwoLimits(t *testing.T) {
+	key := limiter.Key{Budget: "a"}
+	_, err := newStore(t, memstore.Config{}).Take(context.Background(), []limiter.Charge{
+		{Key: key, Limit: limiter.PerHour(1)}, {Key: key, Limit: limiter.PerHour(2)},
+	})
+	assert.EqualError(t, err,
+		`limiter: Charges = "a": one key has two limits, or is both enforced and shadow`)
+}
+
 // limits are those that the hammer changes between.
 var limits = []limiter.Limit{
 	{Tokens: 100, Per: time.Second},
