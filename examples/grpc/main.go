@@ -1,5 +1,7 @@
-// Command grpc shows what a gRPC client sees of a limiter: it starts a server on
-// a free port of this machine, is refused, and is let in by its retry policy.
+// Command grpc shows what a gRPC client sees of a limiter. It starts a server
+// with TLS on a free port of this machine; a client with a certificate is refused
+// and let in by its retry policy, has no time to wait, sends too many messages on
+// a stream, and calls methods that the server does not have.
 //
 //	go run ./examples/grpc
 package main
@@ -13,111 +15,74 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/grpc/credentials"
 )
 
 func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := run(ctx, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run starts the server, plays the client and stops the server.
 func run(ctx context.Context, out io.Writer) error {
-	server, err := newServer()
+	ca, err := newAuthority()
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, stop, err := serve(ca)
 	if err != nil {
 		return err
 	}
-	defer server.Stop()
-	go func() { _ = server.Serve(listener) }()
+	defer stop()
+	fmt.Fprintf(out, "serving example.Orders on %s, with TLS and client certificates\n", address)
 
-	address := listener.Addr().String()
-	fmt.Fprintf(out, "serving %s on %s: 2 calls a second for each user\n", helloMethod, address)
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer alice-token")
-	if err := untilRefused(ctx, out, address); err != nil {
-		return err
-	}
-	return letIn(ctx, out, address)
-}
-
-// untilRefused calls until the budget is used up, and shows the refusal.
-func untilRefused(ctx context.Context, out io.Writer, address string) error {
-	conn, err := dial(address)
+	creds, err := ca.client("alice")
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	for n := 1; ; n++ {
-		var trailer metadata.MD
-		greeting, err := callHello(ctx, conn, grpc.Trailer(&trailer))
-		if err == nil {
-			fmt.Fprintf(out, "call %d: OK: %s\n", n, greeting)
-			continue
+	c := &client{out: out}
+	if c.plain, err = dial(address, creds); err != nil {
+		return err
+	}
+	defer c.plain.Close()
+	if c.patient, err = dial(address, creds, grpc.WithDefaultServiceConfig(obeyPushback)); err != nil {
+		return err
+	}
+	defer c.patient.Close()
+	for _, play := range []func(context.Context) error{
+		c.untilRefused, c.letIn, c.tooLate, c.converse, c.flood,
+	} {
+		if err := play(ctx); err != nil {
+			return err
 		}
-		refused := status.Convert(err)
-		fmt.Fprintf(out, "call %d: %v: %s\n", n, refused.Code(), refused.Message())
-		for _, detail := range refused.Details() {
-			if retry, ok := detail.(*errdetails.RetryInfo); ok {
-				fmt.Fprintf(out, "  RetryInfo: %v\n", retry.GetRetryDelay().AsDuration())
-			}
-		}
-		for _, pushback := range trailer["grpc-retry-pushback-ms"] {
-			fmt.Fprintf(out, "  grpc-retry-pushback-ms: %s\n", pushback)
-		}
-		return ctx.Err()
 	}
-}
-
-// obeyPushback is all that a client needs to be let in by waiting: the listed
-// code is retried when the server says so. The backoff is for servers that say
-// nothing.
-const obeyPushback = `{"methodConfig": [{
-	"name": [{"service": "example.Greeter"}],
-	"retryPolicy": {
-		"maxAttempts": 4,
-		"initialBackoff": "0.1s", "maxBackoff": "5s", "backoffMultiplier": 2,
-		"retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]
-	}
-}]}`
-
-// letIn makes the same call with the retry policy.
-func letIn(ctx context.Context, out io.Writer, address string) error {
-	conn, err := dial(address, grpc.WithDefaultServiceConfig(obeyPushback))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	begin := time.Now()
-	greeting, err := callHello(ctx, conn)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "with a retry policy: OK after %v: %s\n",
-		time.Since(begin).Round(time.Millisecond), greeting)
 	return nil
 }
 
-func dial(address string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	return grpc.NewClient(address, opts...)
+// serve starts the server on a free port.
+func serve(ca *authority) (address string, stop func(), err error) {
+	creds, err := ca.server()
+	if err != nil {
+		return "", nil, err
+	}
+	server, err := newServer(creds)
+	if err != nil {
+		return "", nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	go func() { _ = server.Serve(listener) }()
+	return listener.Addr().String(), server.Stop, nil
 }
 
-func callHello(
-	ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption,
-) (string, error) {
-	greeting := new(wrapperspb.StringValue)
-	err := conn.Invoke(ctx, helloMethod, new(emptypb.Empty), greeting, opts...)
-	return greeting.GetValue(), err
+func dial(
+	address string, creds credentials.TransportCredentials, opts ...grpc.DialOption,
+) (*grpc.ClientConn, error) {
+	return grpc.NewClient(address, append(opts, grpc.WithTransportCredentials(creds))...)
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"context"
+	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
@@ -14,70 +14,64 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// newServer returns a server that lets each user greet twice a second.
-func newServer() (*grpc.Server, error) {
+// newServer returns a server that counts its callers by their certificates, and
+// addresses that call what it does not have.
+func newServer(creds credentials.TransportCredentials) (*grpc.Server, error) {
 	store, err := memstore.New(memstore.Config{})
 	if err != nil {
 		return nil, err
 	}
-	l, err := limiter.New(store, []limiter.Budget{{
-		Name:  "per-user",
-		Scope: limiter.ByPrincipal | limiter.ByRoute,
-		Limit: limiter.PerSecond(2),
-	}}, limiter.Config{})
+	calls, err := newInterceptor(store)
 	if err != nil {
 		return nil, err
 	}
-	who := keying.Authenticated(keying.Refuse("Bearer"))
-	limit, err := grpcinterceptor.New(l, who, grpcinterceptor.Config{Domain: "greeter.example"})
+	guard, err := newTap(store)
 	if err != nil {
 		return nil, err
 	}
-	server := grpc.NewServer(
-		// Authentication first: the limiter counts whom it has verified. A server
-		// with streams adds grpc.ChainStreamInterceptor(..., limit.Stream).
-		grpc.ChainUnaryInterceptor(authenticate, limit.Unary),
-	)
-	server.RegisterService(&greeter, struct{}{})
-	return server, nil
+	server := grpc.NewServer(grpc.Creds(creds),
+		grpc.InTapHandle(guard.Handle),
+		// Authentication by tokens would come first, in both chains: the limiter
+		// counts whom it has verified.
+		grpc.ChainUnaryInterceptor(calls.Unary),
+		grpc.ChainStreamInterceptor(calls.Stream))
+	server.RegisterService(&orders, struct{}{})
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+
+	// Now that the services are known: a misspelt budget is an error, and what is
+	// unknown is unknown.
+	guard.Learn(server)
+	return server, calls.Check(server)
 }
 
-var tokens = map[string]string{"Bearer alice-token": "alice", "Bearer bob-token": "bob"}
-
-// authenticate stands for the service's own authentication. Callers that it does
-// not know stay nobody, and the limiter refuses those.
-func authenticate(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
-) (any, error) {
-	for _, token := range metadata.ValueFromIncomingContext(ctx, "authorization") {
-		if user, ok := tokens[token]; ok {
-			ctx = keying.WithPrincipal(ctx, limiter.Principal{Kind: "user", ID: user})
-		}
-	}
-	return handler(ctx, req)
-}
-
-const helloMethod = "/example.Greeter/Hello"
-
-// greeter is a service of one method, by hand where protoc would generate it.
-var greeter = grpc.ServiceDesc{
-	ServiceName: "example.Greeter",
-	HandlerType: (*any)(nil),
-	Methods:     []grpc.MethodDesc{{MethodName: "Hello", Handler: serveHello}},
-}
-
-func serveHello(
-	srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor,
-) (any, error) {
-	req := new(emptypb.Empty)
-	if err := decode(req); err != nil {
+// newInterceptor limits what each client may do.
+func newInterceptor(store limiter.Store) (*grpcinterceptor.Interceptor, error) {
+	l, err := limiter.New(store, []limiter.Budget{
+		{Name: "lists", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(2),
+			Routes: []string{listMethod}},
+		{Name: "exports", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(1),
+			Routes: []string{exportMethod}},
+		{Name: "messages", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(3),
+			Routes: []string{editMethod}},
+	}, limiter.Config{Name: "calls"})
+	if err != nil {
 		return nil, err
 	}
-	info := &grpc.UnaryServerInfo{Server: srv, FullMethod: helloMethod}
-	return interceptor(ctx, req, info, hello)
+	who := keying.Authenticated(keying.Refuse("Certificate")).
+		OrCertificate(keying.CertificateSubject)
+	return grpcinterceptor.New(l, who, grpcinterceptor.Config{
+		Messages: true, MaxPushback: 10 * time.Second, Domain: "orders.example",
+	})
 }
 
-func hello(ctx context.Context, _ any) (any, error) {
-	user, _ := keying.PrincipalFrom(ctx)
-	return wrapperspb.String("hello, " + user.ID), nil
+// newTap limits calls of unknown methods, which no interceptor ever sees.
+func newTap(store limiter.Store) (*grpcinterceptor.Tap, error) {
+	l, err := limiter.New(store, []limiter.Budget{
+		{Name: "unknown", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(5),
+			Routes: []string{keying.Unmatched}},
+	}, limiter.Config{Name: "guard"})
+	if err != nil {
+		return nil, err
+	}
+	return grpcinterceptor.NewTap(l, keying.Addresses{}, grpcinterceptor.Config{})
 }
