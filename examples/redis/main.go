@@ -43,7 +43,7 @@ func main() {
 }
 
 func serve(server, addr string) error {
-	client := redis.NewClient(&redis.Options{Addr: server})
+	client := redis.NewClient(&redis.Options{Addr: server, ContextTimeoutEnabled: true})
 	users, err := redisstore.New(client, redisstore.Config{Prefix: "quickstart:"})
 	if err != nil {
 		return err

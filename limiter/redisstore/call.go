@@ -66,43 +66,66 @@ type outcome struct {
 	err   error
 }
 
-// run makes the call, apart from the caller: whoever leaves, leaves it running.
-// The error is a *limiter.StoreError, or that of ctx.
+// run makes the call within the store's timeout. The error is a
+// *limiter.StoreError, or that of ctx.
 func (c *call) run(ctx context.Context) (string, error) {
 	c.deadline = time.Now().Add(c.store.timeout)
 	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.deadline)
+	if ends, ok := ctx.Deadline(); !c.store.inline || ok && ends.Before(c.deadline) {
+		return c.runApart(ctx, bounded, cancel)
+	}
+	defer cancel()
+	reply, err := c.try(bounded)
+	switch {
+	case err == nil:
+		return reply, nil
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	default:
+		return "", storeError(err, c.sent.Load())
+	}
+}
+
+// runApart makes the call in a goroutine of its own, for clients that keep no
+// deadline and callers that may leave before it: whoever leaves, leaves it
+// running.
+func (c *call) runApart(
+	ctx, bounded context.Context, cancel context.CancelFunc,
+) (string, error) {
 	done := make(chan outcome, 1)
 	go func() {
 		defer cancel()
-		var o outcome
-		defer func() {
-			if p := recover(); p != nil { // in the client, or in a hook of the user's
-				o = outcome{err: fmt.Errorf("redisstore: the client panicked: %v", p)}
-			}
-			done <- o
-		}()
-		o.reply, o.err = c.try(bounded)
+		done <- c.guarded(bounded)
 	}()
+	var o outcome
 	select {
-	case o := <-done:
-		if o.err != nil {
-			return "", storeError(o.err, c.sent.Load())
-		}
-		return o.reply, nil
+	case o = <-done:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	case <-bounded.Done():
-	}
-	select {
-	case o := <-done: // at the last moment, or the cause of the cancellation
-		if o.err == nil {
-			return o.reply, nil
+		select {
+		case o = <-done: // at the last moment, or the cause of the end
+		default:
+			o.err = fmt.Errorf("redisstore: no answer within %v: %w", c.store.timeout,
+				context.DeadlineExceeded)
 		}
-		return "", storeError(o.err, c.sent.Load())
-	default:
-		return "", storeError(fmt.Errorf("redisstore: no answer within %v: %w", c.store.timeout,
-			context.DeadlineExceeded), c.sent.Load())
 	}
+	if o.err != nil {
+		return "", storeError(o.err, c.sent.Load())
+	}
+	return o.reply, nil
+}
+
+// guarded is try with a panic of the client, or of a hook in it, as an error:
+// nobody could recover it in this goroutine.
+func (c *call) guarded(ctx context.Context) (o outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			o = outcome{err: fmt.Errorf("redisstore: the client panicked: %v", p)}
+		}
+	}()
+	o.reply, o.err = c.try(ctx)
+	return o
 }
 
 // try runs the script. It tries again, once for each cause, only where nothing

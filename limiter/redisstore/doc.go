@@ -1,7 +1,9 @@
 // Package redisstore keeps accounts in a Redis or Valkey server, so that any
 // number of processes share them, with the same exact answers as memory:
 //
-//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	client := redis.NewClient(&redis.Options{
+//		Addr: "localhost:6379", ContextTimeoutEnabled: true,
+//	})
 //	store, err := redisstore.New(client, redisstore.Config{})
 //
 // It works with one server (Redis 6.2 or later, Valkey) and with a master that
@@ -39,8 +41,12 @@
 // store tries again, once, only after replies that say that nothing ran, such as
 // NOSCRIPT after a restart. Each call carries its deadline in the server's time,
 // so that a script that runs late, on a server that was stopped or cut off,
-// debits nothing. A timed-out command holds its connection for the client's
-// ReadTimeout: redis.Options.ContextTimeoutEnabled frees it at the deadline.
+// debits nothing.
+//
+// With redis.Options.ContextTimeoutEnabled the client itself keeps the deadline:
+// the call then needs no goroutine of its own, which is faster, and a connection
+// whose command has timed out is free at once, not after ReadTimeout. A caller
+// whose context is cancelled meanwhile may wait for the rest of the deadline.
 //
 // # What can be lost
 //

@@ -60,14 +60,24 @@ func soon(t *testing.T, timeout time.Duration, f func()) {
 
 func TestTake_ALostReplyIsOneDebitAndAnAnswerInTime(t *testing.T) {
 	daily := limiter.PerDay(100)
-	for name, fault := range map[string]redistest.Fault{
-		"closed": redistest.LoseReply, "stalled": redistest.StallReply,
+	for name, test := range map[string]struct {
+		fault redistest.Fault
+		keeps bool
+	}{
+		"closed":  {redistest.LoseReply, false},
+		"stalled": {redistest.StallReply, false},
+		"closed-for-a-client-that-keeps-deadlines":  {redistest.LoseReply, true},
+		"stalled-for-a-client-that-keeps-deadlines": {redistest.StallReply, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			fault := test.fault
 			server := redistest.Start(t)
 			proxy := redistest.NewProxy(t, server)
-			s := newStore(t, newClient(t, proxy.Network, proxy.Addr),
-				redisstore.Config{Timeout: 200 * time.Millisecond})
+			client := newClient(t, proxy.Network, proxy.Addr)
+			if test.keeps {
+				client = keeping(t, proxy.Network, proxy.Addr)
+			}
+			s := newStore(t, client, redisstore.Config{Timeout: 200 * time.Millisecond})
 			direct := newStore(t, newClient(t, server.Network, server.Addr),
 				redisstore.Config{Timeout: patient})
 			allowed(t, s, on("alice", daily, 1))
@@ -84,9 +94,25 @@ func TestTake_ALostReplyIsOneDebitAndAnAnswerInTime(t *testing.T) {
 	}
 }
 
+// keeping returns a client that keeps the deadlines of contexts.
+func keeping(t testing.TB, network, addr string) *redis.Client {
+	client := redis.NewClient(&redis.Options{
+		Network: network, Addr: addr, ContextTimeoutEnabled: true,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 func TestTake_AServerThatWakesUpLateDebitsNothing(t *testing.T) {
+	t.Run("default", func(t *testing.T) { wakeUpLate(t, newClient) })
+	t.Run("a-client-that-keeps-deadlines", func(t *testing.T) {
+		wakeUpLate(t, keeping)
+	})
+}
+
+func wakeUpLate(t *testing.T, connect func(testing.TB, string, string) *redis.Client) {
 	server := redistest.Start(t)
-	client := newClient(t, server.Network, server.Addr)
+	client := connect(t, server.Network, server.Addr)
 	daily := limiter.PerDay(100)
 	s := newStore(t, client, redisstore.Config{Timeout: 100 * time.Millisecond})
 	fresh := newStore(t, client, redisstore.Config{Timeout: 100 * time.Millisecond})
@@ -209,10 +235,15 @@ func TestNew_NeedsNoServer(t *testing.T) {
 // A server that accepts connections and says nothing, and a client of which no
 // time-out is shorter than seconds.
 func TestTake_AServerThatHangsHoldsNobody(t *testing.T) {
+	t.Run("default", func(t *testing.T) { hang(t, newClient) })
+	t.Run("a-client-that-keeps-deadlines", func(t *testing.T) { hang(t, keeping) })
+}
+
+func hang(t *testing.T, connect func(testing.TB, string, string) *redis.Client) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()
-	client := newClient(t, "tcp", listener.Addr().String())
+	client := connect(t, "tcp", listener.Addr().String())
 	s := newStore(t, client, redisstore.Config{Timeout: 100 * time.Millisecond})
 	before := runtime.NumGoroutine()
 	soon(t, 100*time.Millisecond, func() {

@@ -52,6 +52,7 @@ type Store struct {
 	client   Client
 	keys     keys
 	timeout  time.Duration
+	inline   bool  // the client itself keeps deadlines
 	maxAhead int64 // microseconds
 	slack    int64 // how long keys outlive their accounts
 	now      func() time.Time
@@ -99,6 +100,7 @@ func New(client Client, cfg Config) (*Store, error) {
 		client:   client,
 		keys:     keys{cfg.Prefix, keytext.New(cfg.Secret)},
 		timeout:  cfg.Timeout,
+		inline:   keepsDeadlines(client),
 		maxAhead: cfg.MaxAhead.Microseconds(),
 		now:      cfg.Now,
 		clock:    serverClock{start: time.Now()},
@@ -130,6 +132,12 @@ func checkClient(client Client) error {
 		return nil
 	}
 	return &limiter.ConfigError{Field: "Client", Value: fmt.Sprintf("%T", client), Reason: reason}
+}
+
+// keepsDeadlines reports whether the client ends a command with its context.
+func keepsDeadlines(client Client) bool {
+	c, ok := client.(*redis.Client)
+	return ok && c.Options().ContextTimeoutEnabled
 }
 
 // CanFail reports true: every budget on this store needs an OnError.
