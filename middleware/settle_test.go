@@ -48,12 +48,12 @@ func send1(h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// balances returns what alice has left of each budget.
-func balances(t *testing.T, f *fixture) map[string]int64 {
+// balances returns what a user has left of each budget.
+func balances(t *testing.T, f *fixture, user string) map[string]int64 {
 	t.Helper()
 	left := map[string]int64{}
 	_, err := f.limiter.TakeEach(t.Context(), limiter.Caller{
-		Principal: limiter.Principal{Kind: "user", ID: "alice"},
+		Principal: limiter.Principal{Kind: "user", ID: user},
 	}, 0, func(b *limiter.Budget, c *limiter.Charge) { left[b.Name] = c.Result.Remaining })
 	require.NoError(t, err)
 	return left
@@ -63,12 +63,12 @@ func TestSettle_ReplacesTheReservedCost(t *testing.T) {
 	for _, actual := range []int64{0, 3, 7, 20} {
 		f := newFixture(t, tokens)
 		w := send1(settling(t, f, func(_ http.ResponseWriter, r *http.Request) {
-			assert.EqualValues(t, 93, balances(t, f)["tokens"], "reserved while it runs")
+			assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"], "reserved while it runs")
 			assert.NoError(t, middleware.Settle(r.Context(), actual))
 		}))
 		assert.Equal(t, 200, w.Code)
 		assert.Contains(t, w.Header().Get("RateLimit"), "r=93;", "what was known when it began")
-		assert.EqualValues(t, 100-actual, balances(t, f)["tokens"])
+		assert.EqualValues(t, 100-actual, balances(t, f, "alice")["tokens"])
 	}
 }
 
@@ -80,7 +80,7 @@ func TestSettle_BudgetsPerRequestKeepTheirOne(t *testing.T) {
 	send1(settling(t, f, func(_ http.ResponseWriter, r *http.Request) {
 		assert.NoError(t, middleware.Settle(r.Context(), 50))
 	}))
-	left := balances(t, f) // whose own look costs one request
+	left := balances(t, f, "alice") // whose own look costs one request
 	assert.EqualValues(t, 50, left["tokens"])
 	assert.EqualValues(t, 97, left["requests"])
 }
@@ -104,7 +104,7 @@ func TestSettle_WorksOnce(t *testing.T) {
 		assert.NoError(t, middleware.Settle(r.Context(), 3), "a mistake settles nothing")
 		assert.ErrorIs(t, middleware.Settle(r.Context(), 0), limiter.ErrReceipt)
 	}))
-	assert.EqualValues(t, 97, balances(t, f)["tokens"])
+	assert.EqualValues(t, 97, balances(t, f, "alice")["tokens"])
 }
 
 func TestSettle_WorksOnceForManyAtOnce(t *testing.T) {
@@ -126,7 +126,7 @@ func TestSettle_WorksOnceForManyAtOnce(t *testing.T) {
 		}))
 		assert.EqualValues(t, 1, settled.Load())
 		assert.EqualValues(t, 15, refused.Load())
-		assert.EqualValues(t, 98, balances(t, f)["tokens"])
+		assert.EqualValues(t, 98, balances(t, f, "alice")["tokens"])
 	}
 }
 
@@ -139,7 +139,7 @@ func TestSettle_WorksWhenTheCallerHasGoneAndTheHandlerHasReturned(t *testing.T) 
 	leave()
 	require.Error(t, kept.Err())
 	assert.NoError(t, middleware.Settle(kept, 1))
-	assert.EqualValues(t, 99, balances(t, f)["tokens"])
+	assert.EqualValues(t, 99, balances(t, f, "alice")["tokens"])
 }
 
 func TestSettle_NeedsARequestThatHasReserved(t *testing.T) {
@@ -171,7 +171,7 @@ func TestSettle_WhatNobodySettlesStands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tokens)
 			send1(recoverer(settling(t, f, handler.ServeHTTP)))
-			assert.EqualValues(t, 93, balances(t, f)["tokens"])
+			assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"])
 		})
 	}
 }
@@ -186,9 +186,9 @@ func TestSettle_SettlesEachLimiterThatLetsIt(t *testing.T) {
 					assert.NoError(t, middleware.Settle(r.Context(), 2))
 				})))))
 	assert.Equal(t, 200, send1(h).Code)
-	assert.EqualValues(t, 98, balances(t, outer)["tokens"])
-	assert.EqualValues(t, 98, balances(t, inner)["tokens"])
-	assert.EqualValues(t, 93, balances(t, other)["tokens"], "it does not")
+	assert.EqualValues(t, 98, balances(t, outer, "alice")["tokens"])
+	assert.EqualValues(t, 98, balances(t, inner, "alice")["tokens"])
+	assert.EqualValues(t, 93, balances(t, other, "alice")["tokens"], "it does not")
 }
 
 func TestSettle_ALimiterMountedTwiceReservesAndSettlesOnce(t *testing.T) {
@@ -197,12 +197,12 @@ func TestSettle_ALimiterMountedTwiceReservesAndSettlesOnce(t *testing.T) {
 		ByStatus: func(int, int64) int64 { return 100 }})
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		assert.EqualValues(t, 93, balances(t, f)["tokens"])
+		assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"])
 		assert.NoError(t, middleware.Settle(r.Context(), 2))
 	})))
 	r := get("/", "alice")()
 	authenticate(limit(mux)).ServeHTTP(httptest.NewRecorder(), r)
-	assert.EqualValues(t, 98, balances(t, f)["tokens"], "the handler's word is before the rule's")
+	assert.EqualValues(t, 98, balances(t, f, "alice")["tokens"], "the handler's word is before the rule's")
 }
 
 func TestSettle_ThePatternReachesTheOutside(t *testing.T) {
@@ -224,10 +224,10 @@ func TestSettle_AfterTheLimitHasChanged(t *testing.T) {
 			changed := tokens
 			changed.Limit = limiter.PerHour(tt.tokens)
 			assert.NoError(t, f.limiter.Reload([]limiter.Budget{changed}))
-			assert.EqualValues(t, tt.before, balances(t, f)["tokens"])
+			assert.EqualValues(t, tt.before, balances(t, f, "alice")["tokens"])
 			assert.NoError(t, middleware.Settle(r.Context(), 2))
 		}))
-		assert.EqualValues(t, tt.after, balances(t, f)["tokens"])
+		assert.EqualValues(t, tt.after, balances(t, f, "alice")["tokens"])
 	}
 }
 
@@ -239,7 +239,7 @@ func TestSettle_AfterItsWindowHasEndedNothingComesBack(t *testing.T) {
 		assert.Equal(t, 200, send1(settling(t, f, noop)).Code)
 		assert.NoError(t, middleware.Settle(r.Context(), 0))
 	}))
-	assert.EqualValues(t, 3, balances(t, f)["w"], "what was taken in this window stays taken")
+	assert.EqualValues(t, 3, balances(t, f, "alice")["w"], "what was taken in this window stays taken")
 }
 
 func TestSettle_OnAnOverflowAccount(t *testing.T) {
@@ -298,7 +298,7 @@ func TestByStatus_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
 			assert.Equal(t, 200, send1(h).Code)
 			assert.Equal(t, 200, send1(h).Code)
 			assert.Equal(t, []string{"settle-failed"}, told(&log))
-			assert.EqualValues(t, 86, balances(t, &fixture{limiter: l})["tokens"])
+			assert.EqualValues(t, 86, balances(t, &fixture{limiter: l}, "alice")["tokens"])
 		})
 	}
 }
@@ -326,7 +326,7 @@ func TestByStatus_AGRPCCallKeepsItsCost(t *testing.T) {
 	r.Header.Set("Content-Type", "application/grpc")
 	r.Header.Set("X-Test-User", "alice")
 	authenticate(limit(http.HandlerFunc(noop))).ServeHTTP(httptest.NewRecorder(), r)
-	assert.EqualValues(t, 93, balances(t, f)["tokens"], "its HTTP status is 200 also where it fails")
+	assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"], "its HTTP status is 200 also where it fails")
 }
 
 func TestByStatus_AWebsocketWorksAndKeepsItsCost(t *testing.T) {
@@ -373,6 +373,6 @@ func TestByStatus_ConcurrencyAdmitsNoMoreThanIsReserved(t *testing.T) {
 		}
 		group.Wait()
 		assert.EqualValues(t, 5, running.Load())
-		assert.EqualValues(t, 5, balances(t, f)["b"], "all were given back")
+		assert.EqualValues(t, 5, balances(t, f, "alice")["b"], "all were given back")
 	}
 }
