@@ -13,17 +13,32 @@
 // # Routes
 //
 // The route of a call is its full method, "/pkg.Service/Method"; that is what
-// Budget.Routes lists. A stream is charged once, when it opens.
+// Budget.Routes lists. A budget on a method that the server does not have limits
+// nothing: [Interceptor.Check] finds it once all services are registered, and
+// [Interceptor.Routes] lists the routes for metrics.
 //
 // Methods that the server does not know never reach an interceptor: grpc-go
 // answers UNIMPLEMENTED itself, so a flood of them is neither limited nor
-// counted here. With grpc.UnknownServiceHandler they do arrive, under whatever
-// name the caller made up; they all share the route [keying.Unmatched], but for
-// those that [Config.Methods] lists. A service registered with a nil
-// implementation cannot be told from an unknown one and counts as such.
+// counted here; a [Tap] holds it back. With grpc.UnknownServiceHandler they do
+// arrive, under whatever name the caller made up; they all share the route
+// [keying.Unmatched], but for those that [Config.Methods] lists. A service
+// registered with a nil implementation cannot be told from an unknown one and
+// counts as such.
 //
-// A budget on a method that the server does not have limits nothing:
-// [Interceptor.Check] finds it once all services are registered.
+// # Streams
+//
+// A stream is charged once, when it opens, and its messages are free. With
+// [Config.Messages] it costs what unary calls with the messages that it receives
+// would: each is charged once it was received, to the caller who opened the
+// stream. The open costs 1, which pays for the first message; one that costs more
+// is charged as a whole instead. The end of the stream is free. Each charge is a
+// request of its own to metrics and to budgets PerRequest.
+//
+// A message that cannot pay ends the stream with the status below, also where
+// messages were sent already and whatever the handler returns; the handler finds
+// it as the error of RecvMsg and as the cause of its context. RetryInfo says when
+// a new stream can begin with that message. The pushback is -1 but for a first
+// message: a client's own retry would send, and pay for, all of them again.
 //
 // # Callers
 //

@@ -3,6 +3,7 @@ package grpcinterceptor_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // fixed is a store that gives every Take the same answer.
@@ -72,6 +74,33 @@ func TestStoreFailure_FollowsThePolicy(t *testing.T) {
 		assert.Equal(t, []limiter.Answer{limiter.AnswerErrorOpen, limiter.AnswerErrorOpen,
 			limiter.AnswerErrorOpen}, log.answers())
 	})
+}
+
+// recovering is a store that has failed once when it works.
+type recovering struct {
+	limiter.Store
+	failed atomic.Bool
+}
+
+func (r *recovering) Take(
+	ctx context.Context, charges []limiter.Charge,
+) (limiter.Decision, error) {
+	if !r.failed.Swap(true) {
+		return limiter.Decision{}, errors.New("no route to host")
+	}
+	return r.Store.Take(ctx, charges)
+}
+
+func TestStoreFailure_AClientWithARetryPolicyComesBackLater(t *testing.T) {
+	store := &recovering{Store: limiter.Must(memstore.New(memstore.Config{}))}
+	l, log := limiterOver(t, store, perUser(slow))
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	client := start(t, "tcp", chain(i)...).client(t, retrying)
+	begin := time.Now()
+	_, err := client.EmptyCall(as(t, "alice"), empty)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, time.Since(begin), time.Second)
+	assert.Equal(t, []limiter.Answer{limiter.AnswerErrorClosed, limiter.AnswerAllow}, log.answers())
 }
 
 // A pushback of 0 would bring the client back at once.

@@ -95,6 +95,12 @@ func (a *account) calls(costs []int64) (paid int, err error) {
 	return paid, nil
 }
 
+func (a *account) left(t *testing.T) int64 {
+	d, err := a.limiter.Peek(t.Context(), alicesDuplex, 0)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
 func promised(err error) (wait time.Duration, ok bool) {
 	for _, detail := range status.Convert(err).Details() {
 		if retry, ok := detail.(*errdetails.RetryInfo); ok {
@@ -142,11 +148,10 @@ func FuzzMessages_CostWhatUnaryCallsWould(f *testing.F) {
 		wantWait, wantWaits := promised(wantErr)
 		if streamed.opened {
 			require.Equal(t, wantWaits, waits)
+			require.Equal(t, wantWait, wait)
+			require.Equal(t, called.left(t), streamed.left(t))
 		}
 		require.Equal(t, status.Code(err) == codes.ResourceExhausted, len(trailer[pushbackKey]) == 1)
-		if paid > 0 {
-			require.Equal(t, wantWait, wait)
-		}
 		if !waits {
 			return
 		}

@@ -55,7 +55,7 @@ func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
 func (i *Interceptor) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	m, no := i.admit(ctx, info.FullMethod, req, i.cfg.Cost)
+	m, no := i.admit(ctx, info.FullMethod, req, i.cfg.Cost, i.cfg.settles())
 	if no != nil {
 		if no.pushback != "" {
 			// It fails only where there is no call to answer, as in a direct
@@ -75,7 +75,8 @@ func (i *Interceptor) Unary(
 func (i *Interceptor) Stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
-	m, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one)
+	m, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one,
+		i.cfg.settles() || i.cfg.Messages)
 	if no != nil {
 		return no.end(stream)
 	}
@@ -98,7 +99,7 @@ func (s *admitted) Context() context.Context { return s.ctx }
 // admit asks whether the call may run, and reports the answer. It returns the
 // context to run it in, or the refusal.
 func (i *Interceptor) admit(
-	ctx context.Context, route string, req any, cost costFunc,
+	ctx context.Context, route string, req any, cost costFunc, reserve bool,
 ) (*mark, *refusal) {
 	caller := limiter.Caller{Route: route}
 	if i.cfg.Skip(ctx, route) {
@@ -113,7 +114,7 @@ func (i *Interceptor) admit(
 		return &mark{ctx, i.limiter, caller, before.messages, nil}, nil
 	}
 	price := cost(ctx, route, req)
-	d, held, err := i.take(ctx, caller, price)
+	d, held, err := i.take(ctx, caller, price, reserve)
 	if no := i.judge(ctx, route, d, err); no != nil {
 		return nil, no
 	}

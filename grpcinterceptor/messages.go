@@ -10,12 +10,12 @@ import (
 )
 
 // metered is a stream each of whose received messages is charged, to the caller
-// who has opened it. The open has paid 1 of the first one's cost.
+// who has opened it. The open has paid for a first one that costs 1.
 type metered struct {
 	admitted
 	interceptor *Interceptor
 	caller      limiter.Caller
-	held        *hold // nil where costs are final
+	held        *hold // what the open, then the last message, has reserved; or nil
 	received    bool  // a message; RecvMsg has one goroutine at a time
 	cancel      context.CancelCauseFunc
 	no          atomic.Pointer[refusal] // the first message that could not pay
@@ -71,41 +71,28 @@ func (s *metered) SendMsg(msg any) error {
 func (s *metered) charge(msg any) *refusal {
 	i, route := s.interceptor, s.caller.Route
 	cost := i.cfg.Cost(s.ctx, route, msg)
-	if !s.received {
-		return s.chargeFirst(cost)
+	if !s.received && (cost == 0 || cost == 1) {
+		return nil // the open has paid
 	}
-	d, held, err := i.take(s.ctx, s.caller, cost)
-	s.hold(nil, held, cost)
-	return i.judge(s.ctx, route, d, err).final()
+	if !s.received && cost > 1 {
+		s.giveBack()
+	}
+	d, r, err := i.take(s.ctx, s.caller, cost, i.cfg.settles())
+	if r != nil && s.held != nil && r.Decision.Allowed() {
+		s.held.Store(&reserved{r, cost})
+	}
+	no := i.judge(s.ctx, route, d, err)
+	if s.received {
+		return no.final()
+	}
+	return no
 }
 
-// chargeFirst asks for what the first message costs beyond the 1 that the open
-// has paid. Whoever is refused opens another stream and pays that 1 again, so
-// the wait is for the whole cost.
-func (s *metered) chargeFirst(cost int64) *refusal {
-	if cost == 0 || cost == 1 {
-		return nil
-	}
-	rest := cost
-	if cost > 0 {
-		rest--
-	}
-	i, l := s.interceptor, s.interceptor.limiter
-	d, held, err := i.take(s.ctx, s.caller, rest)
+// giveBack returns what the open has paid, to charge the first message as a
+// whole: it either passes as a unary call would, or is told how long that takes.
+// Where the store cannot give it back, it stands.
+func (s *metered) giveBack() {
 	if s.held != nil {
-		s.hold(s.held.Load().open, held, cost)
-	}
-	if err == nil && d.Outcome == limiter.Deny {
-		if whole, err := l.Peek(s.ctx, s.caller, cost); err == nil && !whole.Allowed() {
-			d = whole
-		}
-	}
-	return i.judge(s.ctx, s.caller.Route, d, err)
-}
-
-// hold makes the stream hold what the message received last has reserved.
-func (s *metered) hold(open, rest *limiter.Reservation, cost int64) {
-	if s.held != nil && rest.Decision.Allowed() {
-		s.held.Store(&reserved{open, rest, cost})
+		_ = s.held.Load().Cancel(s.ctx)
 	}
 }

@@ -170,7 +170,8 @@ func TestMessages_TheCostComesFromEachMessage(t *testing.T) {
 		{"a free one costs the open", []int{0, 0, 0}, 9, codes.OK},
 		{"all there is", []int{7, 0, 3}, 0, codes.OK},
 		{"too much at once", []int{7, 4}, 3, codes.ResourceExhausted},
-		{"more than can ever be", []int{11}, 9, codes.ResourceExhausted},
+		{"more than can ever be", []int{11}, 10, codes.ResourceExhausted},
+		{"all there is at once", []int{10}, 0, codes.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, _ := newLimiter(t, standing, bucket(10))
@@ -186,7 +187,7 @@ func TestMessages_TheCostComesFromEachMessage(t *testing.T) {
 func TestMessages_AFirstOneAboveTheCapacityPromisesNoWait(t *testing.T) {
 	l, log := newLimiter(t, standing, bucket(5))
 	client := start(t, "tcp", chain(intercept(t, l, users, byLength))...).client(t, retrying)
-	// What the open left unpaid, 5, is within the capacity; the message is not.
+	// What the open has left unpaid, 5, is within the capacity; the message is not.
 	_, trailer, err := converse(as(t, "alice"), client, 6)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assertDetails(t, err, violation(&errdetails.QuotaFailure_Violation{
@@ -217,6 +218,37 @@ func TestMessages_AClientWaitsForItsFirstMessageAndSucceeds(t *testing.T) {
 		limiter.AnswerAllow, limiter.AnswerDeny,
 		limiter.AnswerAllow, limiter.AnswerAllow,
 	}, log.answers())
+}
+
+// The open and the message that it has paid for are one request, whatever its
+// cost: else a budget of one request could never let such a stream pass.
+func TestMessages_AreRequestsToBudgetsPerRequest(t *testing.T) {
+	requests := bucket(3)
+	requests.Name, requests.PerRequest = "requests", true
+	for _, tt := range []struct {
+		lengths []int
+		echoes  int
+		left    int64 // of a cost of 100
+	}{
+		{[]int{1, 1, 1, 1}, 3, 97},
+		{[]int{0, 0, 0, 0}, 3, 99},
+		{[]int{20, 20, 20, 20}, 3, 40},
+		{[]int{100, 0, 0, 0}, 3, 0},
+	} {
+		l, _ := newLimiter(t, standing, requests, bucket(100))
+		client := start(t, "bufconn", chain(intercept(t, l, users, byLength))...).client(t, "{}")
+		echoes, _, err := converse(as(t, "alice"), client, tt.lengths...)
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		assert.Equal(t, tt.echoes, echoes, tt.lengths)
+		var left int64
+		_, err = l.TakeEach(t.Context(), alicesDuplex, 0, func(b *limiter.Budget, c *limiter.Charge) {
+			if b.Name == "per-user" {
+				left = c.Result.Remaining
+			}
+		})
+		require.NoError(t, err)
+		assert.Equal(t, tt.left, left, tt.lengths)
+	}
 }
 
 func TestMessages_ACostBelowZeroIsInternal(t *testing.T) {

@@ -35,35 +35,23 @@ func (c Config) settles() bool { return c.Settles || c.ByCode != nil }
 // hold is what a call has reserved so far and may settle.
 type hold struct{ atomic.Pointer[reserved] }
 
-// reserved is a cost in up to two reservations: the 1 of a stream's open, and
-// what a message costs beyond it.
+// reserved is a cost and its reservation.
 type reserved struct {
-	open, rest *limiter.Reservation
-	cost       int64
+	*limiter.Reservation
+	cost int64
 }
 
 // Settle settles what is held; see [Settle].
 func (h *hold) Settle(ctx context.Context, actual int64) error {
-	r := h.Load()
-	switch {
-	case r.rest == nil:
-		return r.open.Settle(ctx, actual)
-	case r.open == nil:
-		return r.rest.Settle(ctx, actual)
-	}
-	paid := min(actual, 1)
-	if err := r.open.Settle(ctx, paid); err != nil {
-		return err
-	}
-	return r.rest.Settle(ctx, actual-paid)
+	return h.Load().Settle(ctx, actual)
 }
 
-// take charges a caller, and returns what it has reserved where that may be
-// corrected.
+// take charges a caller, and returns what it has reserved where that was asked
+// for, since the cost may be corrected.
 func (i *Interceptor) take(
-	ctx context.Context, c limiter.Caller, cost int64,
+	ctx context.Context, c limiter.Caller, cost int64, reserve bool,
 ) (limiter.Decision, *limiter.Reservation, error) {
-	if !i.cfg.settles() {
+	if !reserve {
 		d, err := i.limiter.Take(ctx, c, cost)
 		return d, nil, err
 	}
@@ -75,7 +63,7 @@ func (i *Interceptor) take(
 func (m *mark) hold(r *limiter.Reservation, cost int64) {
 	if r != nil {
 		m.held = new(hold)
-		m.held.Store(&reserved{open: r, cost: cost})
+		m.held.Store(&reserved{r, cost})
 	}
 }
 

@@ -120,6 +120,24 @@ func TestStream_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T)
 	}
 }
 
+func TestStream_ANearerDeadlineIsAnsweredAtOnce(t *testing.T) {
+	for _, kind := range streams {
+		t.Run(kind.name, func(t *testing.T) {
+			l, log := newLimiter(t, standing,
+				perUser(limiter.Limit{Tokens: 1, Per: 20 * time.Second, Burst: 1}))
+			i := intercept(t, l, users, grpcinterceptor.Config{})
+			client := start(t, "tcp", chain(i)...).client(t, retrying)
+			_, err := kind.use(as(t, "alice"), client) // which gives it 10 s
+			require.NoError(t, err)
+			trailer, err := kind.use(as(t, "alice"), client)
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			assertDetails(t, err, retryAfter(20*time.Second), perUserUsedUp, perUserExceeded)
+			assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
+			assert.Equal(t, []limiter.Answer{limiter.AnswerAllow, limiter.AnswerDeny}, log.answers())
+		})
+	}
+}
+
 func TestStream_MessagesOfAnOpenStreamAreFree(t *testing.T) {
 	l, log := newLimiter(t, standing, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{})

@@ -94,7 +94,7 @@ func (t *Tap) Handle(ctx context.Context, info *tap.Info) (context.Context, erro
 	if _, ok := (*t.known.Load())[info.FullMethodName]; ok {
 		route = info.FullMethodName
 	}
-	m, no := t.interceptor.admit(ctx, route, nil, one)
+	m, no := t.interceptor.admit(ctx, route, nil, one, false)
 	if no != nil {
 		return ctx, no.status.Err()
 	}
