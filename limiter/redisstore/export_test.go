@@ -13,3 +13,12 @@ func Unit(l limiter.Limit) int64 {
 	}
 	return r.p
 }
+
+// KeysOf returns the names of the keys, as one request writes them.
+func (s *Store) KeysOf(all []limiter.Key) []string {
+	names, texts := s.keys.namer(), make([]string, len(all))
+	for i, key := range all {
+		texts[i] = names.text(key)
+	}
+	return texts
+}

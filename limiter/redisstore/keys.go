@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"bytes"
+
 	"github.com/ration-go/ration/internal/keytext"
 	"github.com/ration-go/ration/limiter"
 )
@@ -13,15 +15,48 @@ type keys struct {
 	encoder *keytext.Encoder
 }
 
+// namer writes the keys of one request, most of which are one principal's: it is
+// hashed once.
+type namer struct {
+	keys
+	principal limiter.Principal
+	tag, own  []byte // of the principal
+	buffer    []byte
+}
+
+func (k keys) namer() *namer { return &namer{keys: k} }
+
 // text returns the key's text: the prefix, between braces what keeps the keys of
 // one tenant in one slot of a cluster, and the key.
-func (k *keys) text(key limiter.Key) string {
-	var buffer [keytext.MaxLen]byte
-	text := append(buffer[:0], k.prefix...)
-	if key.Principal != (limiter.Principal{}) {
-		text = append(k.encoder.AppendTag(append(text, '{'), key.Principal), '}')
+func (n *namer) text(key limiter.Key) string {
+	text := append(n.buffer[:0], n.prefix...)
+	if key.Principal == (limiter.Principal{}) {
+		n.buffer = n.encoder.Append(text, key)
+		return string(n.buffer)
 	}
-	return string(k.encoder.Append(text, key))
+	n.know(key.Principal)
+	key.Principal = limiter.Principal{}
+	text = append(append(append(text, '{'), n.tag...), '}')
+	budget := len(text)
+	text = n.encoder.Append(text, key)
+	budget += bytes.IndexByte(text[budget:], ':') + 1
+	n.buffer = append(text, n.own...)
+	copy(n.buffer[budget+len(n.own):], n.buffer[budget:len(text)])
+	copy(n.buffer[budget:], n.own)
+	return string(n.buffer)
+}
+
+// know hashes the principal, unless it is that of the key before.
+func (n *namer) know(p limiter.Principal) {
+	if p == n.principal {
+		return
+	}
+	n.principal = p
+	n.tag = n.encoder.AppendTag(n.tag[:0], p)
+	if n.own = append(n.own[:0], n.tag...); p.Tenant != "" {
+		text := n.encoder.Append(n.own[:0], limiter.Key{Principal: p}) // ":", the hash, "::"
+		n.own = append(n.own[:0], text[1:1+keytext.TagLen]...)
+	}
 }
 
 // KeyFor returns the name of the server's key that holds an account, for
@@ -31,6 +66,5 @@ func KeyFor(cfg Config, key limiter.Key) string {
 	if cfg.Prefix == "" {
 		cfg.Prefix = defaultPrefix
 	}
-	k := keys{cfg.Prefix, keytext.New(cfg.Secret)}
-	return k.text(key)
+	return keys{cfg.Prefix, keytext.New(cfg.Secret)}.namer().text(key)
 }

@@ -187,9 +187,9 @@ func (s *Store) decide(
 	if len(draws) == 0 {
 		return limiter.Decision{Outcome: limiter.Allow}, nil
 	}
-	c := s.newCall(v, len(draws))
+	c, names := s.newCall(v, len(draws)), s.keys.namer()
 	for i := range draws {
-		c.keys = append(c.keys, s.keys.text(draws[i].charge.Key))
+		c.keys = append(c.keys, names.text(draws[i].charge.Key))
 		c.args = draws[i].appendArg(c.args)
 	}
 	reply, err := c.run(ctx)
@@ -246,7 +246,7 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckSettle(charges); err != nil {
 		return err
 	}
-	c := s.newCall(settle, len(charges))
+	c, names := s.newCall(settle, len(charges)), s.keys.namer()
 	for i := range charges {
 		r, err := newRule(charges[i].Limit)
 		if err != nil {
@@ -254,7 +254,7 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 		}
 		at, _, _, _ := charges[i].Receipt.Taken()
 		correction := max(-most, min(charges[i].Cost, most))
-		c.keys = append(c.keys, s.keys.text(charges[i].Key))
+		c.keys = append(c.keys, names.text(charges[i].Key))
 		c.args = appendNumbers(r.appendHead(c.args), correction, at/int64(time.Microsecond))
 	}
 	if len(charges) == 0 {

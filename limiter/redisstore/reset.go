@@ -12,9 +12,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
-	c := s.newCall(reset, len(charges))
+	c, names := s.newCall(reset, len(charges)), s.keys.namer()
 	for i := range charges {
-		c.keys = append(c.keys, s.keys.text(charges[i].Key))
+		c.keys = append(c.keys, names.text(charges[i].Key))
 	}
 	_, err := c.run(ctx)
 	return err

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/keytext"
 	"github.com/ration-go/ration/internal/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
@@ -177,6 +178,25 @@ func TestKeyFor_IsStable(t *testing.T) {
 	}
 	for want, key := range tests {
 		assert.Equal(t, want, redisstore.KeyFor(redisstore.Config{}, key))
+	}
+}
+
+func TestStore_KeysOfOneRequestAreNamedAsAlone(t *testing.T) {
+	s := newStore(t, redis.NewClient(&redis.Options{}), redisstore.Config{})
+	principals := []limiter.Principal{{}, {Kind: "user", ID: "alice"}, {Kind: "user", ID: "bob"},
+		{Kind: "user", Tenant: "acme", ID: "alice"}, {Tenant: "acme"}}
+	var keys []limiter.Key
+	for range 50 {
+		r := len(keys)
+		keys = append(keys, limiter.Key{Budget: strings.Repeat("b", r%9),
+			Principal: principals[r*r%5], Route: "GET /" + strings.Repeat("r", r), Workload: "w"},
+			limiter.Key{Budget: "c:", Principal: principals[r*r%5]},
+			limiter.Key{Principal: principals[rand.IntN(5)]})
+	}
+	for i, text := range s.KeysOf(keys) {
+		assert.Equal(t, redisstore.KeyFor(redisstore.Config{}, keys[i]), text)
+		plain := string(keytext.New(nil).Append(nil, keys[i]))
+		assert.True(t, strings.HasSuffix(text, plain), "%s, %s", text, plain)
 	}
 }
 
