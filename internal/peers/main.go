@@ -1,5 +1,5 @@
-// Command peers measures the memory store beside the other Go rate limiters, all
-// in one run, and prints a table in Markdown.
+// Command peers measures the stores beside the other Go rate limiters, in memory
+// and on a Redis server, all in one run, and prints a table in Markdown.
 //
 // Each limiter is set up at its best (see the comments in peers.go) and is asked
 // for the same decisions in the same order, with its keys built beforehand. A

@@ -24,7 +24,7 @@ func workloads(o options) []workload {
 	hot2, many2 := hot, many
 	hot2.cores, many2.cores = 2, 2
 	accounts := power(o.keys) + " keys in random order, "
-	return []workload{
+	return append([]workload{
 		versus("hot/allow", "one hot key, allowed", hot, bounds{peer: 0.9, floor: 1.4}),
 		versus("hot/deny", "one hot key, denied", hotDenied, bounds{peer: 0.9, floor: 1.4}),
 		versus("hot/cores=2", "one hot key, two cores", hot2, bounds{peer: 1.2}),
@@ -37,7 +37,7 @@ func workloads(o options) []workload {
 			map[string]bounds{withHeaders: {peer: 0.8, allocs: 4}, withoutHeaders: {peer: 0.45, allocs: 1}})},
 		{name: "middleware/deny", cores: 1, measure: measureMiddlewares("a middleware, denied", true,
 			map[string]bounds{withHeaders: {peer: 1}})},
-	}
+	}, redisWorkloads()...)
 }
 
 // power writes a power of two.
