@@ -203,3 +203,11 @@ func TestStore_AnAccountThatIsDroppedMeanwhileIsMadeAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestStore_OneRequestTakesNoMorePlacesThanThereAre(t *testing.T) {
+	c := newCrowded(t, 1)
+	c.take(on("a", "x", "r1", 1), on("a", "x", "r2", 1))
+	c.requireOverflowTakes(1)
+	c.take(on("b", "x", "r1", 0), on("b", "x", "r2", 1))
+	c.requireOverflowTakes(1) // a cost of 0 needs none
+}
