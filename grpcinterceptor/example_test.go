@@ -3,9 +3,13 @@ package grpcinterceptor_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
@@ -35,4 +39,28 @@ func ExampleNew() {
 	// OK three orders
 	// OK three orders
 	// ResourceExhausted <nil>
+}
+
+// In a server it is grpc.NewServer(grpc.InTapHandle(guard.Handle)); here the tap
+// is called by hand, as for an address that tries methods that do not exist.
+func ExampleNewTap() {
+	store := limiter.Must(memstore.New(memstore.Config{}))
+	l := limiter.Must(limiter.New(store, []limiter.Budget{
+		{Name: "unknown", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(2),
+			Routes: []string{keying.Unmatched}},
+	}, limiter.Config{Name: "guard"}))
+	guard := limiter.Must(grpcinterceptor.NewTap(l, keying.Addresses{}, grpcinterceptor.Config{}))
+
+	ctx := peer.NewContext(context.Background(), &peer.Peer{
+		Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("203.0.113.7:50000")),
+	})
+	for _, method := range []string{"/a.B/C", "/a.B/D", "/a.B/E", "/grpc.health.v1.Health/Check"} {
+		_, err := guard.Handle(ctx, &tap.Info{FullMethodName: method})
+		fmt.Println(method, status.Code(err))
+	}
+	// Output:
+	// /a.B/C OK
+	// /a.B/D OK
+	// /a.B/E ResourceExhausted
+	// /grpc.health.v1.Health/Check OK
 }

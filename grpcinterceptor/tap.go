@@ -18,7 +18,7 @@ import (
 //	...
 //	server := grpc.NewServer(grpc.InTapHandle(guard.Handle), ...)
 //	orders.RegisterOrdersServer(server, service)
-//	guard.Learn(server)
+//	err = guard.Learn(server)
 //
 // What it cannot do: it has no trailer, so a refused client gets the status with
 // all its details but no pushback, and retries by its own backoff; it sees no
@@ -76,7 +76,13 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 // all services are registered. All other calls share the route
 // [keying.Unmatched], as do those of all methods but health before Learn: a
 // budget with that alone in its Routes holds back nothing but unknown methods.
-func (t *Tap) Learn(server Server) { t.know(t.interceptor.Routes(server)) }
+//
+// The error is that of [Interceptor.Check], about the tap's own limiter; the
+// methods are learnt all the same.
+func (t *Tap) Learn(server Server) error {
+	t.know(t.interceptor.Routes(server))
+	return t.interceptor.Check(server)
+}
 
 func (t *Tap) know(methods []string) {
 	known := make(map[string]struct{}, len(methods))

@@ -50,7 +50,7 @@ func TestTap_HoldsBackAFloodOfUnknownMethods(t *testing.T) {
 	l, log := newLimiter(t, standing, perAddress(10, keying.Unmatched))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
-	guard.Learn(server)
+	require.NoError(t, guard.Learn(server))
 
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -94,7 +94,7 @@ func TestTap_RefusesWithEveryDetailButPushback(t *testing.T) {
 		Name: "per-user", Scope: limiter.ByPrincipal, Limit: limit})
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
-	guard.Learn(server)
+	require.NoError(t, guard.Learn(server))
 	client := server.client(t, "{}")
 
 	_, err := client.EmptyCall(t.Context(), empty)
@@ -119,7 +119,7 @@ func TestTap_AClientRetriesByItsOwnBackoff(t *testing.T) {
 	log.denied = clock.thaw
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
-	guard.Learn(server)
+	require.NoError(t, guard.Learn(server))
 	client := server.client(t, `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":5,
 		"initialBackoff":"0.05s","maxBackoff":"1s","backoffMultiplier":2,
 		"retryableStatusCodes":["RESOURCE_EXHAUSTED"]}}]}`)
@@ -183,7 +183,7 @@ func TestTap_BeforeItLearnsTheServerOnlyHealthIsKnown(t *testing.T) {
 		{"grpc", "/grpc.health.v1.Health/Check", limiter.AnswerSkipped},
 	}, log.all())
 
-	guard.Learn(grpc.NewServer())
+	require.NoError(t, guard.Learn(grpc.NewServer()))
 	health := grpc_health_v1.NewHealthClient(conn)
 	_, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err), "a server without health")
@@ -194,7 +194,7 @@ func TestTap_AnInterceptorOfTheSameLimiterDoesNotChargeAgain(t *testing.T) {
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	i := intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{})
 	server := start(t, "tcp", append(chain(i), grpc.InTapHandle(guard.Handle))...)
-	guard.Learn(server)
+	require.NoError(t, guard.Learn(server))
 	client := server.client(t, "{}")
 	for range 3 {
 		_, err := client.EmptyCall(t.Context(), empty)
@@ -203,6 +203,15 @@ func TestTap_AnInterceptorOfTheSameLimiterDoesNotChargeAgain(t *testing.T) {
 	_, err := streams[2].use(t.Context(), client)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.Len(t, log.all(), 4)
+}
+
+func TestTap_FindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) {
+	l, _ := newLimiter(t, standing, perAddress(1, keying.Unmatched, emptyCall+"s"))
+	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
+	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
+	var config *limiter.ConfigError
+	require.ErrorAs(t, guard.Learn(server), &config)
+	assert.Equal(t, `Budget "per-address".Routes[1]`, config.Field)
 }
 
 func TestTap_IsNotAskedBehindServeHTTP(t *testing.T) {

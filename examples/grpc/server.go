@@ -38,9 +38,11 @@ func newServer(creds credentials.TransportCredentials) (*grpc.Server, error) {
 	server.RegisterService(&orders, struct{}{})
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 
-	// Now that the services are known: a misspelt budget is an error, and what is
-	// unknown is unknown.
-	guard.Learn(server)
+	// Now that the services are known, a budget on a misspelt method is an error,
+	// and the guard knows what is unknown.
+	if err := guard.Learn(server); err != nil {
+		return nil, err
+	}
 	return server, calls.Check(server)
 }
 
