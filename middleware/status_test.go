@@ -86,6 +86,10 @@ var sent = []struct {
 		w.WriteHeader(404)
 	}, 404, false},
 	{"silent-after-1xx", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, 200, false},
+	{"switching-protocols", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(101)
+		w.WriteHeader(500)
+	}, 101, true},
 	{"redirect", http.RedirectHandler("/there", http.StatusSeeOther).ServeHTTP, 303, false},
 	{"no-body-allowed", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(204)
@@ -98,7 +102,7 @@ var sent = []struct {
 		panic("mistake")
 	})).ServeHTTP, 500, false},
 	{"status-that-is-none", recoverer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(7) // panics, and nothing is sent
+		w.WriteHeader(1000) // panics, and nothing is sent
 	})).ServeHTTP, 500, false},
 	{"timeout-inside", timeout(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
@@ -327,6 +331,18 @@ func TestByStatus_SeesThroughWritersThatMustBeUnwrapped(t *testing.T) {
 	server.Close()
 	assert.Equal(t, []int{200}, seen)
 	assert.EqualValues(t, 1, spent(t, f, "alice", 100))
+}
+
+func TestByStatus_AFlushThatIsNotSupportedSendsNothing(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(100)})
+	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
+		ByStatus: func(status int, _ int64) int64 { return int64(status) / 100 },
+	})
+	authenticate(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		assert.ErrorIs(t, http.NewResponseController(w).Flush(), http.ErrNotSupported)
+		w.WriteHeader(404)
+	}))).ServeHTTP(&discard{http.Header{}}, get("/", "alice")())
+	assert.EqualValues(t, 4, spent(t, f, "alice", 100))
 }
 
 func TestByStatus_WhatTheServerCannotDoItStillCannot(t *testing.T) {
