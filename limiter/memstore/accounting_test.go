@@ -134,7 +134,11 @@ func TestStore_CountsWhatItHolds(t *testing.T) {
 			now := time.Unix(1000, 0)
 			s, err := New(Config{MaxAccounts: test.maxAccounts, Now: func() time.Time { return now }})
 			require.NoError(t, err)
-			for step := range 20_000 {
+			steps := 20_000
+			if testing.Short() {
+				steps /= 5
+			}
+			for step := range steps {
 				stranger(t, s, r, test.keys)
 				now = now.Add(time.Duration(r.IntN(400)) * time.Microsecond)
 				if step%1000 == 0 {
@@ -187,4 +191,45 @@ func TestStore_WhatIsFullAgainIsDroppedBeforeABlockGrows(t *testing.T) {
 	}
 	require.LessOrEqual(t, s.classes.regions[0].live.Load(), int64(128))
 	audit(t, s)
+}
+
+func TestStore_StatsDropsWhatIsFullAndNothingElse(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	take := func(route string, l limiter.Limit, cost int64) limiter.Decision {
+		c := charge("a", "user", l) // of one principal, and so in one block
+		c.Cost, c.Key.Route = cost, route
+		d, err := s.Take(t.Context(), []limiter.Charge{*c})
+		require.NoError(t, err)
+		return d
+	}
+	for i := range 5 {
+		take("soon"+strconv.Itoa(i), limiter.PerSecond(1), 1)
+		take("late"+strconv.Itoa(i), limiter.PerHour(2), 2)
+	}
+	now = now.Add(time.Second)
+	require.EqualValues(t, 5, s.Stats().Accounts)
+	audit(t, s)
+	for i := range 5 {
+		require.Equal(t, limiter.Deny, take("late"+strconv.Itoa(i), limiter.PerHour(2), 1).Outcome)
+		require.True(t, take("soon"+strconv.Itoa(i), limiter.PerSecond(1), 1).Allowed())
+	}
+}
+
+func TestStore_PlacesOfLogsAreUsedAgain(t *testing.T) {
+	s, err := New(Config{})
+	require.NoError(t, err)
+	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Hour}
+	for range 100 {
+		c := []limiter.Charge{*charge("a", "user", log)}
+		c[0].Cost = 1
+		_, err := s.Take(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, s.Reset(t.Context(), c))
+	}
+	audit(t, s)
+	for i := range s.shards {
+		require.LessOrEqual(t, len(s.shards[i].logs), 1)
+	}
 }
