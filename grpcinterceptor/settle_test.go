@@ -1,0 +1,398 @@
+package grpcinterceptor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/ration-go/ration/grpcinterceptor"
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+)
+
+// acting is a service whose handlers do what a test wants.
+type acting struct {
+	grpc_testing.UnimplementedTestServiceServer
+	unary  func(context.Context) error
+	stream func(grpc_testing.TestService_FullDuplexCallServer) error
+}
+
+func (a *acting) EmptyCall(ctx context.Context, _ *grpc_testing.Empty) (*grpc_testing.Empty, error) {
+	return &grpc_testing.Empty{}, a.unary(ctx)
+}
+
+func (a *acting) FullDuplexCall(stream grpc_testing.TestService_FullDuplexCallServer) error {
+	return a.stream(stream)
+}
+
+// act starts the service, and returns its client and what ends both.
+func act(
+	t *testing.T, service *acting, is ...*grpcinterceptor.Interceptor,
+) (grpc_testing.TestServiceClient, func()) {
+	t.Helper()
+	unary := []grpc.UnaryServerInterceptor{recoverUnary}
+	stream := []grpc.StreamServerInterceptor{recoverStream}
+	unary, stream = append(unary, authenticate), append(stream, authenticateStream)
+	for _, i := range is {
+		unary, stream = append(unary, i.Unary), append(stream, i.Stream)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...))
+	grpc_testing.RegisterTestServiceServer(server, service)
+	buffer := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(buffer) }()
+	conn, err := grpc.NewClient("passthrough:///bufconn",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return buffer.DialContext(ctx)
+		}))
+	require.NoError(t, err)
+	stop := sync.OnceFunc(func() { server.GracefulStop(); _ = conn.Close() })
+	t.Cleanup(stop)
+	return grpc_testing.NewTestServiceClient(conn), stop
+}
+
+// recoverUnary and recoverStream answer a panic as most services do.
+func recoverUnary(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (resp any, err error) {
+	defer func() {
+		if recover() != nil {
+			err = status.Error(codes.Internal, "mistake")
+		}
+	}()
+	return handler(ctx, req)
+}
+
+func recoverStream(
+	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = status.Error(codes.Internal, "mistake")
+		}
+	}()
+	return handler(srv, stream)
+}
+
+const plenty = 1_000_000
+
+// spending returns a limiter of plenty and how much a user has spent of it.
+func spending(t *testing.T) (l *limiter.Limiter, spent func(user string) int64) {
+	t.Helper()
+	l, _ = newLimiter(t, standing, perUser(limiter.PerHour(plenty)))
+	return l, func(user string) int64 {
+		d, err := l.Peek(t.Context(), limiter.Caller{
+			Principal: limiter.Principal{Kind: "user", ID: user}}, 0)
+		require.NoError(t, err)
+		return plenty - d.Remaining
+	}
+}
+
+// seven is a Cost.
+func seven(context.Context, string, any) int64 { return 7 }
+
+// byCode charges successes 1 and calls without an argument 9; all else stands.
+func byCode(code codes.Code, reserved int64) int64 {
+	switch code {
+	case codes.OK:
+		return 1
+	case codes.InvalidArgument:
+		return 9
+	}
+	return reserved
+}
+
+func fails(code codes.Code) func(context.Context) error {
+	return func(context.Context) error { return status.Error(code, "as told") }
+}
+
+func TestSettle_SettlesACallOnce(t *testing.T) {
+	l, spent := spending(t)
+	client, _ := act(t, &acting{unary: func(ctx context.Context) error {
+		var cost *limiter.CostError
+		assert.EqualValues(t, 7, spent("alice"), "reserved while it runs")
+		assert.ErrorAs(t, grpcinterceptor.Settle(ctx, -1), &cost)
+		assert.NoError(t, grpcinterceptor.Settle(ctx, 20))
+		assert.ErrorIs(t, grpcinterceptor.Settle(ctx, 0), limiter.ErrReceipt)
+		return nil
+	}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
+	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 20, spent("alice"), "the handler's word is before the rule's")
+}
+
+func TestSettle_NeedsACallThatHasReserved(t *testing.T) {
+	assert.ErrorIs(t, grpcinterceptor.Settle(t.Context(), 1), limiter.ErrReceipt)
+	for name, cfg := range map[string]grpcinterceptor.Config{
+		"not-asked-for": {Cost: seven},
+		"by-code":       {Cost: seven, ByCode: func(_ codes.Code, cost int64) int64 { return cost }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, spent := spending(t)
+			client, _ := act(t, &acting{unary: func(ctx context.Context) error {
+				assert.ErrorIs(t, grpcinterceptor.Settle(ctx, 1), limiter.ErrReceipt)
+				return nil
+			}}, intercept(t, l, users, cfg))
+			_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+			require.NoError(t, err)
+			assert.EqualValues(t, 7, spent("alice"))
+		})
+	}
+}
+
+func TestSettle_SettlesEachLimiterThatLetsIt(t *testing.T) {
+	outer, spentOuter := spending(t)
+	inner, spentInner := spending(t)
+	cfg := grpcinterceptor.Config{Cost: seven, Settles: true}
+	once := intercept(t, inner, users, cfg)
+	client, _ := act(t, &acting{unary: func(ctx context.Context) error {
+		return grpcinterceptor.Settle(ctx, 2)
+	}}, intercept(t, outer, users, cfg), once, once)
+	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, spentOuter("alice"))
+	assert.EqualValues(t, 2, spentInner("alice"), "one that is there twice reserves once")
+}
+
+func TestByCode_SeesTheCodeThatIsSent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handler func(context.Context) error
+		cost    int64
+		code    codes.Code
+	}{
+		"ok":                {func(context.Context) error { return nil }, 1, codes.OK},
+		"status":            {fails(codes.Unauthenticated), 7, codes.Unauthenticated},
+		"above":             {fails(codes.InvalidArgument), 9, codes.InvalidArgument},
+		"plain":             {func(context.Context) error { return errors.New("plain") }, 7, codes.Unknown},
+		"canceled":          {fails(codes.Canceled), 7, codes.Canceled},
+		"deadline":          {fails(codes.DeadlineExceeded), 7, codes.DeadlineExceeded},
+		"context-error":     {func(context.Context) error { return context.Canceled }, 7, codes.Canceled},
+		"panic":             {func(context.Context) error { panic("mistake") }, 7, codes.Internal},
+		"another-hour-left": {func(ctx context.Context) error { return ctx.Err() }, 1, codes.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, spent := spending(t)
+			var seen []codes.Code
+			client, _ := act(t, &acting{
+				unary:  tt.handler,
+				stream: func(s grpc_testing.TestService_FullDuplexCallServer) error { return tt.handler(s.Context()) },
+			}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven,
+				ByCode: func(code codes.Code, reserved int64) int64 {
+					seen = append(seen, code)
+					return byCode(code, reserved)
+				}}))
+			_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+			assert.Equal(t, tt.code, status.Code(err))
+			assert.Equal(t, tt.cost, spent("alice"))
+
+			stream, err := client.FullDuplexCall(as(t, "bob"))
+			require.NoError(t, err)
+			_, err = stream.Recv()
+			if tt.code == codes.OK {
+				assert.ErrorIs(t, err, io.EOF)
+			} else {
+				assert.Equal(t, tt.code, status.Code(err))
+			}
+			want := map[int64]int64{1: 1, 7: 1, 9: 9}[tt.cost]
+			assert.Equal(t, want, spent("bob"), "of a stream 1 is reserved")
+			if len(seen) > 0 {
+				assert.Equal(t, []codes.Code{tt.code, tt.code}, seen)
+			}
+		})
+	}
+}
+
+func TestByCode_WhatTheCallerMayBringAboutStands(t *testing.T) {
+	for name, hurry := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"leaves": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(20*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+		"too-late": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 20*time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, spent := spending(t)
+			client, stop := act(t, &acting{unary: func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil // a success that nobody has seen
+			}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, ByCode: byCode}))
+			ctx, cancel := hurry(as(t, "alice"))
+			defer cancel()
+			_, err := client.EmptyCall(ctx, &grpc_testing.Empty{})
+			require.Error(t, err)
+			stop()
+			assert.EqualValues(t, 7, spent("alice"))
+		})
+	}
+}
+
+func TestByCode_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
+	var log bytes.Buffer
+	l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+		[]limiter.Budget{perUser(limiter.PerHour(plenty))},
+		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	client, _ := act(t, &acting{unary: func(context.Context) error { return nil }},
+		intercept(t, l, users, grpcinterceptor.Config{
+			ByCode: func(codes.Code, int64) int64 { return -1 },
+		}))
+	for range 3 {
+		_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=settle-failed"))
+}
+
+func TestNewTap_RefusesWhatItCannotSettle(t *testing.T) {
+	l, _ := spending(t)
+	for field, cfg := range map[string]grpcinterceptor.Config{
+		"Config.Settles": {Settles: true},
+		"Config.ByCode":  {ByCode: byCode},
+	} {
+		_, err := grpcinterceptor.NewTap(l, keying.Addresses{}, cfg)
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config)
+		assert.Equal(t, field, config.Field)
+	}
+}
+
+func TestSettle_AStreamSettlesItsOpen(t *testing.T) {
+	l, spent := spending(t)
+	client, stop := act(t, &acting{stream: func(s grpc_testing.TestService_FullDuplexCallServer) error {
+		for {
+			if _, err := s.Recv(); err != nil {
+				return grpcinterceptor.Settle(s.Context(), 30)
+			}
+		}
+	}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, Settles: true}))
+	_, _, err := converse(as(t, "alice"), client)
+	require.NoError(t, err)
+	stop()
+	assert.EqualValues(t, 30, spent("alice"))
+}
+
+// With Messages, each message reserves its cost, and Settle settles the last.
+func TestSettle_AStreamSettlesEachMessage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lengths []int
+		actuals []int64 // -1: nothing is said
+		want    int64
+	}{
+		"each":            {[]int{10, 20, 30}, []int64{1, 2, 3}, 6},
+		"not-the-second":  {[]int{10, 20, 30}, []int64{1, -1, 3}, 24},
+		"none":            {[]int{10, 20, 30}, []int64{-1, -1, -1}, 60},
+		"first-to-0":      {[]int{10, 20}, []int64{0, 0}, 0},
+		"first-costs-1":   {[]int{1, 20}, []int64{0, 5}, 5},
+		"first-costs-0":   {[]int{0, 20}, []int64{-1, 5}, 6},
+		"more-than-it-is": {[]int{10}, []int64{50}, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, spent := spending(t)
+			cfg := byLength
+			cfg.Settles = true
+			cfg.ByCode = func(codes.Code, int64) int64 { return 1000 } // not of such streams
+			client, stop := act(t, &acting{stream: func(s grpc_testing.TestService_FullDuplexCallServer) error {
+				for _, actual := range tt.actuals {
+					if _, err := s.Recv(); err != nil {
+						return err
+					}
+					if actual >= 0 {
+						assert.NoError(t, grpcinterceptor.Settle(s.Context(), actual))
+						assert.ErrorIs(t, grpcinterceptor.Settle(s.Context(), actual), limiter.ErrReceipt)
+					}
+					if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}, intercept(t, l, users, cfg))
+			_, _, err := converse(as(t, "alice"), client, tt.lengths...)
+			require.NoError(t, err)
+			stop()
+			assert.Equal(t, tt.want, spent("alice"))
+		})
+	}
+}
+
+// Whatever becomes of calls, their cost is what was reserved, or what the service
+// has said.
+func TestByCode_TheBooksBalanceWhateverBecomesOfCalls(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	l, spent := spending(t)
+	costs := map[string]int64{"ok": 1, "unauthenticated": 7, "invalid": 9, "settled": 4, "panics": 7,
+		"leaves": 7, "too-late": 7}
+	reached := map[string]*atomic.Int64{}
+	for user := range costs {
+		reached[user] = new(atomic.Int64)
+	}
+	client, stop := act(t, &acting{unary: func(ctx context.Context) error {
+		user := metadata.ValueFromIncomingContext(ctx, "user")[0]
+		reached[user].Add(1)
+		switch user {
+		case "unauthenticated":
+			return status.Error(codes.Unauthenticated, "wrong password")
+		case "invalid":
+			return status.Error(codes.InvalidArgument, "nonsense")
+		case "settled":
+			return grpcinterceptor.Settle(ctx, 4)
+		case "panics":
+			panic("mistake")
+		case "leaves", "too-late":
+			<-ctx.Done()
+		}
+		return nil
+	}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
+	n := 300
+	if testing.Short() {
+		n = 30
+	}
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range n / 8 {
+				for user := range costs {
+					ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(
+						context.Background(), "user", user))
+					switch user {
+					case "leaves":
+						time.AfterFunc(time.Millisecond, cancel)
+					case "too-late":
+						ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
+					}
+					_, _ = client.EmptyCall(ctx, &grpc_testing.Empty{})
+					cancel()
+				}
+			}
+		})
+	}
+	workers.Wait()
+	stop()
+	for user, cost := range costs {
+		assert.Equal(t, reached[user].Load()*cost, spent(user), user)
+	}
+	assert.Positive(t, reached["leaves"].Load())
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }, // its own
+		10*time.Second, 10*time.Millisecond, "no goroutine is left behind")
+}
