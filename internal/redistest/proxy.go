@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,10 +17,11 @@ type Fault int32
 const (
 	// None lets everything pass.
 	None Fault = iota
-	// LoseReply closes the connection when the server replies: it has run the
-	// command, and the client does not know.
+	// LoseReply closes the connection when the server replies to a script: it has
+	// run, and the client does not know. Clients can connect again.
 	LoseReply
-	// StallReply keeps the reply back: the connection stays open and silent.
+	// StallReply keeps the reply to a script back: the connection stays open and
+	// silent.
 	StallReply
 )
 
@@ -97,34 +99,35 @@ func (p *Proxy) serve(client net.Conn) {
 	p.conns = append(p.conns, client, server)
 	p.mu.Unlock()
 	var group sync.WaitGroup
+	var script atomic.Bool // the last request was one
 	group.Go(func() {
-		forward(client, server, func() bool {
+		forward(client, server, func(request []byte) bool {
+			script.Store(bytes.Contains(request, []byte("\r\neval")))
 			time.Sleep(time.Duration(p.delay.Load()))
 			return true
 		})
 	})
-	forward(server, client, func() bool {
-		switch Fault(p.fault.Load()) {
-		case LoseReply:
-			_ = client.Close()
-			return false
-		case StallReply:
-			return false
-		default:
+	forward(server, client, func([]byte) bool {
+		fault := Fault(p.fault.Load())
+		if !script.Load() || fault == None {
 			return true
 		}
+		if fault == LoseReply {
+			_ = client.Close()
+		}
+		return false
 	})
 	group.Wait()
 }
 
 // forward copies what arrives, where pass says so, and closes both ends when one
 // is closed.
-func forward(from, to net.Conn, pass func() bool) {
+func forward(from, to net.Conn, pass func([]byte) bool) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 && pass() {
+		if n > 0 && pass(buffer[:n]) {
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}

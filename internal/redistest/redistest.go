@@ -25,8 +25,8 @@ import (
 type Server struct {
 	Network, Addr string // as net.Dial takes them
 
-	t    testing.TB
-	dir  string
+	t     testing.TB
+	dir   string
 	args  []string
 	plain bool // args are all: it is no server of data
 	cmd   *exec.Cmd

@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -384,4 +386,26 @@ func TestTake_WorksWithTheRightsThatAreDocumented(t *testing.T) {
 	_, err := login().Take(t.Context(), on("alice", each[0], 1))
 	failed(t, err, limiter.Other)
 	require.ErrorContains(t, err, "can't run this command")
+}
+
+// number reads a double of a stored value.
+func number(t *testing.T, value string, at int) float64 {
+	t.Helper()
+	require.GreaterOrEqual(t, len(value), at+8)
+	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(value[at:])))
+}
+
+func TestTake_KeysNeverExpireBeforeTheirAccountsAreFull(t *testing.T) {
+	server, s := run(t)
+	l := limiter.Limit{Tokens: 7, Per: 11 * time.Second, Burst: 500}
+	for i := range int64(300) {
+		charges := on("alice", l, 1+i%3)
+		_, err := s.Take(t.Context(), charges)
+		require.NoError(t, err)
+		value := server.Do("GET", keyOf("alice")).(string)
+		full := number(t, value, 26) + number(t, value, 34)/7 // in microseconds
+		expires := float64(server.Do("PEXPIRETIME", keyOf("alice")).(int64)) * 1000
+		require.GreaterOrEqual(t, expires, full)
+		require.LessOrEqual(t, expires, full+2001)
+	}
 }
