@@ -40,6 +40,17 @@
 // a new stream can begin with that message. The pushback is -1 but for a first
 // message: a client's own retry would send, and pay for, all of them again.
 //
+// # Cost known afterwards
+//
+// What [Config.Cost] answers is reserved, so that calls at the same time cannot
+// overrun a budget, and corrected once: by the handler, which calls [Settle] where
+// [Config.Settles], or else by [Config.ByCode]. What nobody settles stands. No
+// caller gets tokens back by what it does: a panic, a deadline, a caller that
+// leaves all keep what was reserved. A rule that gives back errors gives them back
+// also where callers bring them about, by an argument that is not valid, so
+// against guessing give back OK only. What could not be booked by the rule is
+// logged, once, under the code settle-failed.
+//
 // # Callers
 //
 // Whom the authentication named comes first, then, if keying.Who.OrCertificate

@@ -64,3 +64,32 @@ func ExampleNewTap() {
 	// /a.B/E ResourceExhausted
 	// /grpc.health.v1.Health/Check OK
 }
+
+// A list costs as many tokens as it has orders; 100 are reserved until it is
+// known.
+func ExampleSettle() {
+	store := limiter.Must(memstore.New(memstore.Config{}))
+	l := limiter.Must(limiter.New(store, []limiter.Budget{
+		{Name: "orders", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(104)},
+	}, limiter.Config{}))
+	who := keying.Authenticated(keying.Refuse("Bearer"))
+	i := limiter.Must(grpcinterceptor.New(l, who, grpcinterceptor.Config{
+		Cost:    func(context.Context, string, any) int64 { return 100 },
+		Settles: true,
+	}))
+
+	alice := limiter.Principal{Kind: "user", ID: "alice"}
+	ctx := keying.WithPrincipal(context.Background(), alice)
+	info := &grpc.UnaryServerInfo{FullMethod: "/orders.v1.Orders/List"}
+	list := func(ctx context.Context, _ any) (any, error) {
+		return "three orders", grpcinterceptor.Settle(ctx, 3)
+	}
+	for range 3 {
+		answer, err := i.Unary(ctx, "list", info, list)
+		fmt.Println(status.Code(err), answer)
+	}
+	// Output:
+	// OK three orders
+	// OK three orders
+	// ResourceExhausted <nil>
+}

@@ -13,7 +13,8 @@
 //
 // # Answers
 //
-//	can pay                  the handler's own, its ResponseWriter not wrapped
+//	can pay                  the handler's own, its ResponseWriter not wrapped but
+//	                         for Config.ByStatus, and then able to do the same
 //	cannot pay yet           429, Retry-After in whole seconds, rounded up;
 //	                         503 for a budget in Config.Unavailable
 //	can never pay            429 without Retry-After: the cost is above the capacity
@@ -51,6 +52,23 @@
 // preflight that reaches the limiter is free, and counted as skipped, where the
 // router has a handler for the method that it announces and none for OPTIONS.
 //
+// # Cost known afterwards
+//
+// What Config.Cost returns is reserved, so that requests at the same time cannot
+// overrun a budget, and corrected once: by the handler, which calls [Settle]
+// where Config.Settles, or else by Config.ByStatus. What nobody settles stands. No
+// caller gets tokens back by what it does: a panic, a timeout, a caller that hangs
+// up, a connection that is taken over all keep what was reserved. A status is a
+// choice of the service's; a rule that gives back errors gives them back also
+// where callers bring them about, by a body that is not valid or too slow, so
+// against guessing give back successes only.
+//
+// A status is that which was really sent: 200 for a handler that says nothing,
+// that of a recoverer further in, and not one of 1xx. Where somebody further out
+// answers, a recoverer or http.TimeoutHandler, it is unknown, and the cost stands.
+// The fields that tell callers what is left are sent before, and reckon with what
+// was reserved.
+//
 // # Once per request
 //
 // A limiter that a request meets several times, at the root and on a route, say,
@@ -68,6 +86,7 @@
 //	route-rewritten  a request was charged on one route and served on another
 //	route-unknown    a budget names a route that the router does not have
 //	h2c-inside       HTTP/2 without TLS was asked for, and not begun
+//	settle-failed    ByStatus returned a negative cost, or the store failed then
 //
 // The first two wait for 100 requests. The last is more than a warning: on a
 // connection on which a handler further in began HTTP/2, all requests would go
