@@ -209,3 +209,24 @@ func TestReservation_AFailedSettleIsReportedAndNotTriedAgain(t *testing.T) {
 	require.NoError(t, reserve(t, l, 2).Settle(background, 2), "nothing to correct")
 	assert.Equal(t, 1, s.calls)
 }
+
+func TestReserveEach_ShowsTheBudgetsThatWereChargedAndHoldsThem(t *testing.T) {
+	l, _ := newLimiter(t,
+		limiter.Budget{Name: "a", Limit: limiter.PerHour(10)},
+		limiter.Budget{Name: "b", Limit: limiter.PerHour(20)})
+	left := map[string]int64{}
+	show := func(b *limiter.Budget, c *limiter.Charge) { left[b.Name] = c.Result.Remaining }
+	r, err := l.ReserveEach(background, alice, 4, show)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]int64{"a": 6, "b": 16}, left)
+	require.NoError(t, r.Settle(background, 1))
+	_, err = l.TakeEach(background, alice, 0, show)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]int64{"a": 9, "b": 19}, left)
+
+	clear(left)
+	r, err = l.ReserveEach(background, alice, -1, show)
+	require.Error(t, err)
+	assert.Empty(t, left)
+	assert.ErrorIs(t, r.Settle(background, 0), limiter.ErrReceipt)
+}

@@ -86,9 +86,7 @@ var fates = []fate{
 	{"abort", 2_000, 7, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		(*clients).get},
 	{"timeout", 2_000, 7, waits, (*clients).get},
-	{"hijack", 2_000, 7, func(w http.ResponseWriter, _ *http.Request) {
-		hijack(w.(http.Hijacker).Hijack())
-	}, (*clients).get},
+	{"hijack", 2_000, 7, takesOver, (*clients).get},
 	{"http2-success", 2_000, 1, noop, (*clients).get2},
 	{"http2-reset", 2_000, 7, waits, (*clients).reset},
 	{"http2-reset-during", 2_000, 7, flushesAndWaits, (*clients).resetDuring},
@@ -188,8 +186,8 @@ func (c *clients) leave(user, method, body, text string) {
 	if body != "" {
 		length = len(body) * 2
 	}
-	fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: audit\r\nX-Test-User: %s\r\nContent-Length: %d\r\n\r\n%s",
-		method, user, length, body)
+	fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: audit\r\nX-Test-User: %s\r\n"+
+		"Content-Length: %d\r\n\r\n%s", method, user, length, body)
 	if text == "" {
 		return
 	}
@@ -202,7 +200,9 @@ func (c *clients) leave(user, method, body, text string) {
 }
 
 // audited serves the fates, and counts the requests that reach their handlers.
-func audited(limit func(http.Handler) http.Handler) (h http.Handler, reached map[string]*atomic.Int64) {
+func audited(
+	limit func(http.Handler) http.Handler,
+) (h http.Handler, reached map[string]*atomic.Int64) {
 	reached = map[string]*atomic.Int64{}
 	handlers := map[string]http.HandlerFunc{}
 	for _, f := range fates {
@@ -267,7 +267,7 @@ func TestSettle_TheBooksBalanceWhateverBecomesOfRequests(t *testing.T) {
 	var total int64
 	for _, fate := range fates {
 		n := reached[fate.name].Load()
-		assert.Greater(t, n, int64(fate.n/scale()/4), "%s: so many of them reach their handler", fate.name)
+		assert.Greater(t, n, int64(fate.n/scale()/4), "%s: so many reach their handler", fate.name)
 		assert.Equal(t, capacity-n*fate.cost, balances(t, f, fate.name)["own"], fate.name)
 		total += n * fate.cost
 	}

@@ -86,7 +86,8 @@ func TestSettle_BudgetsPerRequestKeepTheirOne(t *testing.T) {
 }
 
 func TestSettle_MoreThanThereIsMakesLaterRequestsWait(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(10)})
+	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
+		Limit: limiter.PerMinute(10)})
 	h := settling(t, f, func(_ http.ResponseWriter, r *http.Request) {
 		assert.NoError(t, middleware.Settle(r.Context(), 1<<40))
 	})
@@ -165,8 +166,10 @@ func TestSettle_WhatNobodySettlesStands(t *testing.T) {
 		"panics": recoverer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			panic("mistake")
 		})),
-		"aborts": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
-		"fails":  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
+		"aborts": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}),
+		"fails": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tokens)
@@ -202,7 +205,8 @@ func TestSettle_ALimiterMountedTwiceReservesAndSettlesOnce(t *testing.T) {
 	})))
 	r := get("/", "alice")()
 	authenticate(limit(mux)).ServeHTTP(httptest.NewRecorder(), r)
-	assert.EqualValues(t, 98, balances(t, f, "alice")["tokens"], "the handler's word is before the rule's")
+	assert.EqualValues(t, 98, balances(t, f, "alice")["tokens"],
+		"the handler's word is before the rule's")
 }
 
 func TestSettle_ThePatternReachesTheOutside(t *testing.T) {
@@ -269,7 +273,8 @@ func TestSettle_OnAnOverflowAccount(t *testing.T) {
 type takeFails struct{ limiter.Store }
 
 func (takeFails) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
-	return limiter.Decision{}, &limiter.StoreError{Reason: limiter.Unavailable, Err: errors.New("down")}
+	return limiter.Decision{},
+		&limiter.StoreError{Reason: limiter.Unavailable, Err: errors.New("down")}
 }
 
 // settleFails is a store that takes and cannot settle.
@@ -326,7 +331,8 @@ func TestByStatus_AGRPCCallKeepsItsCost(t *testing.T) {
 	r.Header.Set("Content-Type", "application/grpc")
 	r.Header.Set("X-Test-User", "alice")
 	authenticate(limit(http.HandlerFunc(noop))).ServeHTTP(httptest.NewRecorder(), r)
-	assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"], "its HTTP status is 200 also where it fails")
+	assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"],
+		"its HTTP status is 200 also where it fails")
 }
 
 func TestByStatus_AWebsocketWorksAndKeepsItsCost(t *testing.T) {
@@ -352,7 +358,8 @@ func TestByStatus_AWebsocketWorksAndKeepsItsCost(t *testing.T) {
 
 // Whoever is let in while it is not known who fails is held by what is reserved.
 func TestByStatus_ConcurrencyAdmitsNoMoreThanIsReserved(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5)})
+	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
+		Limit: limiter.PerHour(5)})
 	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
 		ByStatus: func(int, int64) int64 { return 0 },
 	})

@@ -46,7 +46,9 @@ var sent = []struct {
 	only1   bool // not over HTTP/2
 }{
 	{"silent", noop, 200, false},
-	{"body-only", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }, 200, false},
+	{"body-only", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("x"))
+	}, 200, false},
 	{"empty-body", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(nil)
 		w.WriteHeader(500)
@@ -75,7 +77,7 @@ var sent = []struct {
 		_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader(""))
 		w.WriteHeader(404)
 	}, 404, true},
-	{"explicit", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, 401, false},
+	{"explicit", answers(401), 401, false},
 	{"first-of-two", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(401)
 		w.WriteHeader(200)
@@ -85,7 +87,7 @@ var sent = []struct {
 		w.WriteHeader(102)
 		w.WriteHeader(404)
 	}, 404, false},
-	{"silent-after-1xx", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, 200, false},
+	{"silent-after-1xx", answers(103), 200, false},
 	{"switching-protocols", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(101)
 		w.WriteHeader(500)
@@ -115,7 +117,7 @@ var sent = []struct {
 	}, 0, false},
 	{"abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, false},
 	{"goexit", func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, 0, true},
-	{"hijack", func(w http.ResponseWriter, _ *http.Request) { hijack(w.(http.Hijacker).Hijack()) }, 0, true},
+	{"hijack", takesOver, 0, true},
 	{"hijack-by-controller", func(w http.ResponseWriter, _ *http.Request) {
 		hijack(http.NewResponseController(w).Hijack())
 	}, 0, true},
@@ -132,12 +134,15 @@ var sent = []struct {
 	}, 0, true},
 }
 
+func takesOver(w http.ResponseWriter, _ *http.Request) { hijack(w.(http.Hijacker).Hijack()) }
+
 // hijack answers by hand and closes the connection.
 func hijack(conn net.Conn, rw *bufio.ReadWriter, err error) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = rw.WriteString("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	_, _ = rw.WriteString("HTTP/1.1 401 Unauthorized\r\n" +
+		"Content-Length: 0\r\nConnection: close\r\n\r\n")
 	_ = rw.Flush()
 	_ = conn.Close()
 }
@@ -171,8 +176,7 @@ func TestByStatus_SeesTheStatusThatIsSent(t *testing.T) {
 	for _, tt := range sent {
 		for _, http2 := range []bool{false, true}[:2-btoi(tt.only1)] {
 			t.Run(tt.name+map[bool]string{true: "/http2"}[http2], func(t *testing.T) {
-				f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
-					Limit: limiter.PerHour(100)})
+				f := newFixture(t, tokens)
 				var seen []int
 				limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
 					Cost: func(*http.Request) int64 { return 7 },
@@ -225,8 +229,7 @@ func TestByStatus_WhoeverAnswersFurtherOutLeavesTheStatusUnknown(t *testing.T) {
 		"timeout":   {timeout, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
-				Limit: limiter.PerHour(100)})
+			f := newFixture(t, tokens)
 			limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
 				ByStatus: func(int, int64) int64 { return 0 },
 			})
@@ -264,10 +267,22 @@ func (e *everything) call(name string) {
 	e.calls = append(e.calls, name)
 }
 
-func (e *everything) Flush()                               { e.call("Flush") }
-func (e *everything) Push(string, *http.PushOptions) error { e.call("Push"); return nil }
-func (e *everything) CloseNotify() <-chan bool             { e.call("CloseNotify"); return nil }
-func (e *everything) WriteString(s string) (int, error)    { e.call("WriteString"); return len(s), nil }
+func (e *everything) Flush() { e.call("Flush") }
+func (e *everything) Push(string, *http.PushOptions) error {
+	e.call("Push")
+	return nil
+}
+
+func (e *everything) CloseNotify() <-chan bool {
+	e.call("CloseNotify")
+	return nil
+}
+
+func (e *everything) WriteString(s string) (int, error) {
+	e.call("WriteString")
+	return len(s), nil
+}
+
 func (e *everything) ReadFrom(r io.Reader) (int64, error) {
 	e.call("ReadFrom")
 	return io.Copy(io.Discard, r)
@@ -303,26 +318,26 @@ func (b bare) Unwrap() http.ResponseWriter { return b.inner }
 
 // What only a ResponseController can do, it can do behind the rule, which sees it.
 func TestByStatus_SeesThroughWritersThatMustBeUnwrapped(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(100)})
+	f := newFixture(t, tokens)
 	var seen []int
 	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
 		ByStatus: func(status int, _ int64) int64 { seen = append(seen, status); return 0 },
 	})
-	server := protocol(t, false, authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.Zero(t, middleware.Optional(w))
-			control := http.NewResponseController(w)
-			assert.NoError(t, control.SetReadDeadline(time.Now().Add(time.Hour)))
-			assert.NoError(t, control.SetWriteDeadline(time.Now().Add(time.Hour)))
-			assert.NoError(t, control.EnableFullDuplex())
-			if r.URL.Path == "/hijack" {
-				hijack(control.Hijack())
-				return
-			}
-			assert.NoError(t, control.Flush())
-			w.WriteHeader(500)
-		})).ServeHTTP(bare{w}, r)
-	})))
+	h := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Zero(t, middleware.Optional(w))
+		control := http.NewResponseController(w)
+		assert.NoError(t, control.SetReadDeadline(time.Now().Add(time.Hour)))
+		assert.NoError(t, control.SetWriteDeadline(time.Now().Add(time.Hour)))
+		assert.NoError(t, control.EnableFullDuplex())
+		if r.URL.Path == "/hijack" {
+			hijack(control.Hijack())
+			return
+		}
+		assert.NoError(t, control.Flush())
+		w.WriteHeader(500)
+	}))
+	server := protocol(t, false, authenticate(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(bare{w}, r) })))
 	resp, _ := exchange(t, server, "GET", "/flush", "alice")
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Equal(t, []int{200}, seen)
@@ -334,7 +349,7 @@ func TestByStatus_SeesThroughWritersThatMustBeUnwrapped(t *testing.T) {
 }
 
 func TestByStatus_AFlushThatIsNotSupportedSendsNothing(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(100)})
+	f := newFixture(t, tokens)
 	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
 		ByStatus: func(status int, _ int64) int64 { return int64(status) / 100 },
 	})
@@ -346,15 +361,16 @@ func TestByStatus_AFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 }
 
 func TestByStatus_WhatTheServerCannotDoItStillCannot(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(100)})
+	f := newFixture(t, tokens)
 	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{
 		ByStatus: func(status int, _ int64) int64 { return int64(status) / 100 },
 	})
-	server := protocol(t, true, authenticate(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _, err := http.NewResponseController(w).Hijack()
 		assert.ErrorIs(t, err, http.ErrNotSupported)
 		w.WriteHeader(404)
-	}))))
+	})
+	server := protocol(t, true, authenticate(limit(h)))
 	resp, _ := exchange(t, server, "GET", "/", "alice")
 	assert.Equal(t, 404, resp.StatusCode)
 	assert.EqualValues(t, 4, spent(t, f, "alice", 100), "a failed Hijack takes nothing over")
