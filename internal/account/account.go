@@ -41,6 +41,7 @@ type Limit struct {
 	Tokens    uint64 // tokens per Per
 	Per       uint64 // nanoseconds
 	Burst     uint64 // capacity in tokens
+	Entries   int    // the most that a rolling log keeps; 0 is no bound
 
 	unit     uint64  // units in one token
 	capacity Uint128 // capacity in units
@@ -225,7 +226,7 @@ func (a *Account) untilFull(now int64) (ns, rest uint64) {
 // balance is known to suffice, and returns what is used then.
 func (a *Account) Debit(used Uint128, now int64, cost uint64) Uint128 {
 	if a.Limit.Algorithm == RollingLog {
-		a.Log = a.Log.add(now, a.Limit.Per, cost)
+		a.Log = a.Log.add(now, a.Limit.Per, cost, a.Limit.Entries)
 		return a.Limit.After(used, cost)
 	}
 	used = a.Limit.After(used, cost)
@@ -246,29 +247,23 @@ func (a *Account) set(used Uint128, now int64) {
 // Settle corrects what was taken at the instant at by delta tokens: a negative
 // delta credits, never above the capacity; a positive one debits, never below
 // minus the capacity. Where the window of at has ended, or its log entry has
-// left, nothing is there to be corrected. It returns the tokens by which the
-// balance fell or rose, as exact units with their sign: moved units, credited
-// or not.
-func (a *Account) Settle(now, at, delta int64) (moved Uint128, credited bool) {
-	l, used := a.Limit, a.Used(now)
+// left, nothing is there to be corrected.
+func (a *Account) Settle(now, at, delta int64) {
+	l := a.Limit
 	switch l.Algorithm {
 	case FixedWindow:
 		then, _ := window(at, l.Per)
 		if index, _ := window(now, l.Per); then != index {
-			return Uint128{}, false
+			return
 		}
 	case RollingLog:
 		if a.Log == nil {
 			a.Log = &Log{}
 		}
-		return a.Log.settle(now, at, l, delta)
+		a.Log.settle(now, at, l, delta)
+		return
 	}
-	target := l.target(used, delta)
-	a.set(target, now)
-	if target.less(used) {
-		return used.sub(target), true
-	}
-	return target.sub(used), false
+	a.set(l.target(a.Used(now), delta), now)
 }
 
 // target returns what is used after a correction of delta tokens, clamped at
@@ -304,7 +299,7 @@ func (u Uint128) big() *big.Int {
 // Clone returns a copy of the account that shares nothing with it.
 func (a Account) Clone() Account {
 	if a.Log != nil {
-		a.Log = &Log{entries: slices.Clone(a.Log.entries)}
+		a.Log = &Log{slices.Clone(a.Log.entries), a.Log.base}
 	}
 	return a
 }

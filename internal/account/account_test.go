@@ -82,7 +82,7 @@ func TestAccount_CancelledEntriesAreForgotten(t *testing.T) {
 	for now := range int64(10_000) {
 		used := a.Debit(a.Used(now), now, 2)
 		require.EqualValues(t, 2, used.Lo)
-		moved, credited := a.Settle(now, now, -2)
+		moved, credited := a.Settled(now, now, -2)
 		require.EqualValues(t, 2, moved.Lo)
 		require.True(t, credited)
 	}
@@ -104,12 +104,12 @@ func TestAccount_SettleSaysWhatItMoved(t *testing.T) {
 			{-2, 2, true}, {4, 4, false}, {100, 5, false}, {1, 0, false}, {-100, 10, true},
 			{-1, 0, false}, {0, 0, false},
 		} {
-			moved, credited := a.Settle(0, 0, step.delta)
+			moved, credited := a.Settled(0, 0, step.delta)
 			assert.Equal(t, account.Uint128{Lo: step.moved * unit}, moved, "%v %v", rule, step)
 			assert.Equal(t, step.credited, credited, "%v %v", rule, step)
 		}
 		if rule != &token {
-			moved, credited := a.Settle(20, 0, -1)
+			moved, credited := a.Settled(20, 0, -1)
 			assert.Zero(t, moved, "what was taken has gone")
 			assert.False(t, credited)
 		}

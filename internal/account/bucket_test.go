@@ -107,7 +107,7 @@ func TestBucket_EqualsRationalArithmetic(t *testing.T) {
 			}
 			if random.IntN(3) == 0 {
 				delta, was := random.Int64N(4*burst)-2*burst, r.balance
-				moved, credited := a.Settle(now, before, delta)
+				moved, credited := a.Settled(now, before, delta)
 				r.add(big.NewRat(delta, 1).Neg(big.NewRat(delta, 1)), now)
 				require.Equal(t, r.balance.Cmp(was) > 0, credited)
 				by := new(big.Rat).Sub(r.balance, was)

@@ -3,35 +3,31 @@ package account
 import (
 	"math"
 	"slices"
+	"sort"
 )
 
-// Entry is the cost that was admitted at one instant.
-type Entry struct {
-	At   int64
-	Cost uint64
-}
-
-// Log is the entries of a rolling log, the oldest first. An entry lives while
+// Log is what a rolling log admitted, the oldest first. An entry lives while
 // less than Per has passed since it: the left boundary is exclusive.
 //
-// A log of n entries costs O(log n) to find what lives, O(n) to sum it, and an
-// entry is dropped when the next is added. A nil Log is empty.
-type Log struct{ entries []Entry }
+// Each entry knows the sum of all up to it, so what is used and when enough of it
+// leaves cost O(log n) for n entries. What has left is dropped when the next is
+// added. A nil Log is empty.
+type Log struct {
+	entries []entry
+	base    uint64 // the sum before the first entry
+}
 
-// live returns the entries that have not left at now.
-func (g *Log) live(now int64, per uint64) []Entry {
-	if g == nil {
-		return nil
-	}
-	low, high := 0, len(g.entries)
-	for low < high {
-		if mid := (low + high) / 2; gone(g.entries[mid].At, now, per) {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return g.entries[low:]
+// entry is what was admitted at one instant.
+type entry struct {
+	at   int64
+	upto uint64 // the sum of costs up to it, from any start, modulo 2^64
+}
+
+// first returns the index of the first entry that lives at now.
+func (g *Log) first(now int64, per uint64) int {
+	return sort.Search(len(g.entries), func(i int) bool {
+		return !gone(g.entries[i].at, now, per)
+	})
 }
 
 // gone reports whether an entry of the instant at has left the log at now.
@@ -39,75 +35,100 @@ func gone(at, now int64, per uint64) bool {
 	return at < now && uint64(now)-uint64(at) >= per
 }
 
-func (g *Log) used(now int64, per uint64) uint64 { return sum(g.live(now, per)) }
-
-func sum(entries []Entry) (total uint64) {
-	for _, e := range entries {
-		total += e.Cost
+// before returns the sum of costs before the entry at i.
+func (g *Log) before(i int) uint64 {
+	if i == 0 {
+		return g.base
 	}
-	return total
+	return g.entries[i-1].upto
+}
+
+// used returns the tokens that were admitted and have not left at now.
+func (g *Log) used(now int64, per uint64) uint64 {
+	if g == nil {
+		return 0
+	}
+	return g.before(len(g.entries)) - g.before(g.first(now, per))
 }
 
 // wait returns the nanoseconds until at most left tokens are used, which are
 // fewer than are used now; 0 for an empty log.
 func (g *Log) wait(now int64, per, left uint64) int64 {
-	live := g.live(now, per)
-	used := sum(live)
-	for _, e := range live {
-		if used -= e.Cost; used <= left {
-			return int64(per - (uint64(now) - uint64(e.At)))
-		}
+	if g == nil {
+		return 0
 	}
-	return 0
+	first, total := g.first(now, per), g.before(len(g.entries))
+	live := g.entries[first:]
+	i := sort.Search(len(live), func(i int) bool { return total-live[i].upto <= left })
+	if i == len(live) {
+		return 0
+	}
+	return int64(per - (uint64(now) - uint64(live[i].at)))
 }
 
-// add returns the log with cost admitted at now, and drops what has left.
-func (g *Log) add(now int64, per, cost uint64) *Log {
+// add returns the log with cost admitted at now, and drops what has left. Where
+// most entries live already, the latest moves up to now: it leaves later than it
+// might, never earlier. A most of 0 is no bound.
+func (g *Log) add(now int64, per, cost uint64, most int) *Log {
 	if g == nil {
 		g = &Log{}
 	}
-	live := g.live(now, per)
-	if n := len(live); n > 0 && live[n-1].At == now {
-		live[n-1].Cost += cost
+	first := g.first(now, per)
+	n := len(g.entries)
+	live := n - first
+	if live > 0 && g.entries[n-1].at == now || most > 0 && live >= most {
+		g.entries[n-1].at = now
+		g.entries[n-1].upto += cost
 		return g
 	}
-	if len(g.entries) == cap(g.entries) && len(live) <= len(g.entries)/2 {
-		live = g.entries[:copy(g.entries, live)]
+	upto := g.before(n) + cost
+	if g.base = g.before(first); n == cap(g.entries) && first >= n/2 {
+		g.entries = g.entries[:copy(g.entries, g.entries[first:])]
+	} else {
+		g.entries = g.entries[first:]
 	}
-	g.entries = append(live, Entry{now, cost})
+	g.entries = append(g.entries, entry{now, upto})
 	return g
 }
 
 // settle corrects the entry of the instant at, or, where the log was made from
 // another account since then, the oldest that holds it. A debit that finds
 // neither is a new entry: there may have been none, for a cost of 0.
-func (g *Log) settle(now, at int64, l *Limit, delta int64) (moved Uint128, credited bool) {
+func (g *Log) settle(now, at int64, l *Limit, delta int64) {
 	if gone(at, now, l.Per) {
-		return Uint128{}, false
+		return
 	}
-	live := g.live(now, l.Per)
-	i := slices.IndexFunc(live, func(e Entry) bool { return e.At >= at })
+	n := len(g.entries)
+	i := max(g.first(now, l.Per), sort.Search(n, func(i int) bool { return g.entries[i].at >= at }))
 	if delta < 0 {
-		if i < 0 {
-			return Uint128{}, false
+		if i < n {
+			g.credit(i, uint64(-delta))
 		}
-		credit := min(uint64(-delta), live[i].Cost)
-		live[i].Cost -= credit
-		if live[i].Cost == 0 {
-			g.entries = slices.Delete(live, i, i+1)
-		}
-		return Uint128{Lo: credit}, true
+		return
 	}
-	used := Uint128{Lo: sum(live)}
-	debit := l.target(used, delta).sub(used)
-	switch {
-	case debit.isZero():
-	case i < 0:
-		g.entries = append(live, Entry{at, debit.Lo})
-	default:
-		live[i].Cost += debit.Lo
+	used := Uint128{Lo: g.used(now, l.Per)}
+	debit := l.target(used, delta).sub(used).Lo
+	if debit > 0 && i == n {
+		g.entries = append(g.entries, entry{at, g.before(n)})
 	}
-	return debit, false
+	g.shift(i, debit)
+}
+
+// credit takes tokens off the entry at i, and the entry out where none are left.
+func (g *Log) credit(i int, tokens uint64) {
+	cost := g.entries[i].upto - g.before(i)
+	tokens = min(tokens, cost)
+	g.shift(i, -tokens)
+	if tokens == cost {
+		g.entries = slices.Delete(g.entries, i, i+1)
+	}
+}
+
+// shift adds tokens to the entry at i.
+func (g *Log) shift(i int, tokens uint64) {
+	for ; i < len(g.entries); i++ {
+		g.entries[i].upto += tokens
+	}
 }
 
 // newLog returns a log in which used tokens were admitted at now.
@@ -115,5 +136,5 @@ func newLog(now int64, used uint64) *Log {
 	if used == 0 {
 		return nil
 	}
-	return &Log{entries: []Entry{{now, min(used, math.MaxInt64)}}}
+	return &Log{entries: []entry{{now, min(used, math.MaxInt64)}}}
 }

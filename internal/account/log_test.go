@@ -92,7 +92,7 @@ func TestLog_SettlesTheEntryThatWasTaken(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := fresh()
-			moved, credited := a.Settle(test.now, test.at, test.delta)
+			moved, credited := a.Settled(test.now, test.at, test.delta)
 			assert.Equal(t, account.Uint128{Lo: test.moved}, moved)
 			assert.Equal(t, test.credited, credited)
 			assert.EqualValues(t, test.used, a.Used(test.now).Lo)
@@ -104,13 +104,13 @@ func TestLog_SettlesTheEntryThatWasTaken(t *testing.T) {
 
 func TestLog_SettlesAnAccountWithoutALog(t *testing.T) {
 	a := full(limit(account.RollingLog, 9, 10, 9), 0)
-	moved, credited := a.Settle(1, 0, -1)
+	moved, credited := a.Settled(1, 0, -1)
 	assert.Zero(t, moved)
 	assert.False(t, credited)
 	assert.True(t, a.Full(1))
 	a.Settle(1, 0, 0)
 	assert.Zero(t, a.Reset(1), "a correction of nothing is no entry")
-	moved, credited = a.Settle(1, 0, 2)
+	moved, credited = a.Settled(1, 0, 2)
 	assert.Equal(t, account.Uint128{Lo: 2}, moved)
 	assert.False(t, credited)
 	assert.EqualValues(t, 2, a.Used(9).Lo)

@@ -23,7 +23,11 @@ type pool struct {
 	name   string
 	region *region
 	live   atomic.Int64 // places taken, overflow accounts included
-	spills atomic.Int64 // overflow accounts
+	spills atomic.Int64 // places taken by overflow accounts
+	spill  atomic.Int64 // places that one of those takes, at most
+
+	planned int  // how often it was announced; the catalog's mu guards both
+	counted bool // among the budgets that share the region
 }
 
 // overflowAccounts is one for each shard. Room for those that are not there yet
@@ -58,7 +62,8 @@ func (p *pool) share() int64 {
 	if !p.region.planned.Load() {
 		budgets = max(budgets, unplanned)
 	}
-	return max(p.region.cap/budgets-overflowAccounts+p.spills.Load(), 1)
+	aside := overflowAccounts*p.spill.Load() - p.spills.Load()
+	return max(p.region.cap/max(budgets, 1)-aside, 1)
 }
 
 // class is a limit of a budget, for one sort of callers. Records name it by its
@@ -97,8 +102,22 @@ type poolID struct {
 type classID struct {
 	poolID
 	limit limiter.Limit
-	spill bool
+	kind  kind
 }
+
+// kind is what a class is for.
+type kind uint8
+
+const (
+	ownAccount kind = iota // a key's own account
+	tightLog               // the same, where there is no room for a whole log
+	overflow               // an overflow account
+)
+
+// tightEntries is how many entries a rolling log keeps where it may not take its
+// room: on overflow accounts, and where a change of the limit makes an account a
+// log when the share is used up. It is stricter than the limit, never looser.
+const tightEntries = 2
 
 // catalog numbers the classes. Numbers that nothing holds are used again once
 // there are many, so that limits made up for each caller do not fill memory.
@@ -132,40 +151,50 @@ func newCatalog(maxAccounts int) *catalog {
 
 func (c *catalog) class(number uint32) *class { return (*c.classes.Load())[number].Load() }
 
-// plan announces budgets, which share the cap evenly.
-func (c *catalog) plan(budgets []string) {
+// plan announces budgets, which share the cap evenly, as often as by is.
+func (c *catalog) plan(budgets []string, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, r := range c.regions {
 		for _, name := range budgets {
-			c.pool(poolID{name, i == 1})
+			p := c.pool(poolID{name, i == 1})
+			if p.planned += by; p.planned <= 0 {
+				p.planned = 0
+				p.counted = false
+				r.pools.Add(-1)
+			}
 		}
 		r.planned.Store(true)
 	}
 }
 
-// pool returns the pool, made where it is new; mu is held.
+// pool returns the pool, made where it is new, as one that shares the region; mu
+// is held.
 func (c *catalog) pool(id poolID) *pool {
+	r := c.regions[0]
+	if id.addresses {
+		r = c.regions[1]
+	}
 	p := c.pools[id]
 	if p == nil {
-		r := c.regions[0]
-		if id.addresses {
-			r = c.regions[1]
-		}
 		p = &pool{name: id.budget, region: r}
+		p.spill.Store(1)
 		c.pools[id] = p
+	}
+	if !p.counted {
+		p.counted = true
 		r.pools.Add(1)
 	}
 	return p
 }
 
 // pin returns the class of a charge and its number, which stays valid until
-// unpin; spill is for overflow accounts.
-func (c *catalog) pin(charge *limiter.Charge, spill bool) (*class, uint32) {
+// unpin.
+func (c *catalog) pin(charge *limiter.Charge, k kind) (*class, uint32) {
 	id := classID{
 		poolID: poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress},
 		limit:  charge.Limit,
-		spill:  spill,
+		kind:   k,
 	}
 	id.limit.Burst = charge.Limit.Capacity()
 	c.mu.RLock()
@@ -192,11 +221,17 @@ func (c *catalog) intern(id classID) uint32 {
 		return number
 	}
 	l := id.limit
-	added := &class{pool: c.pool(id.poolID), limit: l, size: 1, spill: id.spill}
+	added := &class{pool: c.pool(id.poolID), limit: l, size: 1, spill: id.kind == overflow}
 	added.rule = account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Burst)
 	added.refs.Store(1)
 	if l.Algorithm == limiter.RollingLog {
-		added.size += (l.Tokens + 1) / 2
+		entries := l.Tokens
+		if id.kind != ownAccount {
+			entries = min(entries, tightEntries)
+			added.rule.Entries = int(entries)
+		}
+		added.size += (entries + 1) / 2
+		added.pool.spill.Store(1 + tightEntries/2)
 	}
 	number = c.unused()
 	(*c.classes.Load())[number].Store(added)

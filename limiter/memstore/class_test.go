@@ -33,7 +33,7 @@ func TestPool_SharesTheCapEvenly(t *testing.T) {
 	assert.EqualValues(t, 30_002/5-256+7, user.share(), "room is set aside until it is taken")
 
 	c = newCatalog(40_000)
-	c.plan([]string{"a", "b"})
+	c.plan([]string{"a", "b"}, 1)
 	for _, addresses := range []bool{false, true} {
 		p := budgetPool(c, "a", addresses)
 		assert.Equal(t, p.region.cap/2-256, p.share(), "two were announced")
@@ -44,7 +44,7 @@ func TestPool_SharesTheCapEvenly(t *testing.T) {
 
 func TestPool_AdmitsUpToItsShareAndTheCap(t *testing.T) {
 	c := newCatalog(4000) // 3000 for users
-	c.plan([]string{"a"})
+	c.plan([]string{"a"}, 1)
 	a := budgetPool(c, "a", false)
 	require.False(t, a.admit(2745))
 	assert.Zero(t, a.live.Load(), "all or none")
@@ -72,13 +72,13 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	c := newCatalog(1000)
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Second}
 	evenLog := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 6, Per: time.Second}
-	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
+	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), ownAccount)
 	assert.Same(t, first, c.class(number))
 	assert.EqualValues(t, 1, number, "0 is none")
 	assert.EqualValues(t, 1, first.size)
 	spelled := limiter.PerSecond(5)
 	spelled.Burst = 5
-	same, again := c.pin(charge("a", "user", spelled), false)
+	same, again := c.pin(charge("a", "user", spelled), ownAccount)
 	assert.Same(t, first, same)
 	assert.Equal(t, number, again)
 	assert.EqualValues(t, 2, first.refs.Load())
@@ -86,24 +86,27 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	seen := map[uint32]bool{number: true}
 	for _, other := range []struct {
 		charge *limiter.Charge
-		spill  bool
+		kind   kind
 		size   int64
 	}{
-		{charge("a", "user", limiter.PerSecond(6)), false, 1},
-		{charge("a", "user", limiter.PerMinute(5)), false, 1},
-		{charge("a", "user", limiter.Limit{Tokens: 5, Per: time.Second, Burst: 6}), false, 1},
-		{charge("a", "user", limiter.Limit{Algorithm: 1, Tokens: 5, Per: time.Second}), false, 1},
-		{charge("a", "user", log), false, 4},
-		{charge("a", "user", evenLog), false, 4},
-		{charge("b", "user", limiter.PerSecond(5)), false, 1},
-		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), false, 1},
-		{charge("a", "user", limiter.PerSecond(5)), true, 1},
+		{charge("a", "user", limiter.PerSecond(6)), ownAccount, 1},
+		{charge("a", "user", limiter.PerMinute(5)), ownAccount, 1},
+		{charge("a", "user", limiter.Limit{Tokens: 5, Per: time.Second, Burst: 6}), ownAccount, 1},
+		{charge("a", "user", limiter.Limit{Algorithm: 1, Tokens: 5, Per: time.Second}), ownAccount, 1},
+		{charge("a", "user", log), ownAccount, 4},
+		{charge("a", "user", evenLog), ownAccount, 4},
+		{charge("b", "user", limiter.PerSecond(5)), ownAccount, 1},
+		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), ownAccount, 1},
+		{charge("a", "user", limiter.PerSecond(5)), overflow, 1},
+		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), tightLog, 2},
+		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), overflow, 2},
+		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 1, Per: time.Second}), overflow, 2},
 	} {
-		class, number := c.pin(other.charge, other.spill)
+		class, number := c.pin(other.charge, other.kind)
 		assert.False(t, seen[number], "%+v", other)
 		seen[number] = true
 		assert.Equal(t, other.size, class.size)
-		assert.Equal(t, other.spill, class.spill)
+		assert.Equal(t, other.kind == overflow, class.spill)
 		assert.Equal(t, other.charge.Limit.Algorithm == limiter.RollingLog, class.isLog())
 		assert.Equal(t, other.charge.Key.Budget, class.pool.name)
 		sort := uint64(0)
@@ -133,7 +136,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 	held := map[uint32]*class{}
 	highest := uint32(0)
 	for i := range int64(20_000) {
-		class, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		class, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), ownAccount)
 		require.Equal(t, i+1, class.limit.Tokens)
 		highest = max(highest, number)
 		require.NotContains(t, held, number, "it is held")
@@ -145,7 +148,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 	}
 	for number, class := range held {
 		require.Same(t, class, c.class(number))
-		again, same := c.pin(charge("a", "user", class.limit), false)
+		again, same := c.pin(charge("a", "user", class.limit), ownAccount)
 		require.Same(t, class, again)
 		require.Equal(t, number, same)
 	}
@@ -155,7 +158,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
 	c := newCatalog(1000)
 	for i := range int64(5000) {
-		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), ownAccount)
 		require.EqualValues(t, i+1, number)
 	}
 	for i := range int64(5000) {

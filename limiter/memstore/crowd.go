@@ -21,19 +21,22 @@ func (s *Store) crowd(draws []draw, now int64, take bool) {
 // full accounts to drop.
 const searched = 8
 
-// search looks for a place, and reports whether it has taken one. Where a shard
-// is busy it looks on, since waiting for a second lock could be for ever.
+// search looks for a place, and reports whether it has taken one. The name says
+// where, so that Take looks where Peek did. Where a shard is busy it looks on,
+// since waiting for a second lock could be for ever.
 func (s *Store) search(d *draw, now int64) bool {
 	if len(d.shard.directory) > 0 {
 		d.shard.sweep(d.shard.directory[d.shard.at(d.name)], now, s.classes)
 	}
-	for range searched {
+	for i := range uint32(searched) {
 		if d.class.pool.admit(d.class.size) {
 			return true
 		}
-		other := &s.shards[s.hand.Add(1)%shardCount]
+		other := &s.shards[(d.name.low+i)%shardCount]
 		if other.mu.TryLock() {
-			other.sweep(other.step(), now, s.classes)
+			if n := len(other.directory); n > 0 {
+				other.sweep(other.directory[int(d.name.low>>8)%n], now, s.classes)
+			}
 			other.mu.Unlock()
 		}
 	}
@@ -46,7 +49,7 @@ func (s *Store) relocate(draws []draw, i int) {
 	d := &draws[i]
 	if d.record != nil {
 		if d.record = d.shard.find(d.name); d.record == nil { // was full, and was dropped
-			d.pin(s, false)
+			d.pin(s, ownAccount)
 			d.admit()
 		}
 	}
@@ -54,8 +57,7 @@ func (s *Store) relocate(draws []draw, i int) {
 		return
 	}
 	d.overflow = true
-	d.pin(s, true)
-	d.name = s.hash.overflow(d.class.pool)
+	d.spill(s)
 	for j := range i {
 		if o := &draws[j]; leads(draws, j) && o.overflow && o.shard == d.shard && o.name == d.name {
 			d.join(o)

@@ -16,7 +16,10 @@ func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Dec
 	if allowed {
 		s.debit(draws, now, take)
 	}
-	pick(draws, now, allowed && take, decision)
+	pick(draws, now, decision)
+	if take {
+		receipts(draws, now, allowed)
+	}
 }
 
 // judge brings each account to now and decides it. It reports whether the request
@@ -96,6 +99,9 @@ func (d *draw) save(s *Store, now int64) {
 		return
 	}
 	stored := s.classes.class(d.record.class)
+	if more := d.class.size - stored.size; more > 0 && d.class.isLog() && !d.class.pool.room(more) {
+		d.pin(s, tightLog)
+	}
 	d.shard.save(d.record, d.number, d.account, stored.isLog())
 	d.shard.expect(d.name, now, &d.account)
 	d.class.refs.Add(1)
@@ -126,22 +132,19 @@ func (s *Store) insert(d *draw, now int64) {
 	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
 }
 
-// pick writes the results and receipts, and the decision (R6).
-func pick(draws []draw, now int64, taken bool, decision *limiter.Decision) {
+// pick writes the results and the decision (R6).
+func pick(draws []draw, now int64, decision *limiter.Decision) {
 	var best *draw
 	for i := range draws {
 		d := &draws[i]
-		lead := d
-		if d.lead == i {
-			d.result(now)
-			if !d.charge.Shadow && (best == nil || d.decidesBefore(best)) {
-				best = d
-			}
-		} else {
-			lead = root(draws, i)
-			d.charge.Result = lead.charge.Result
+		if d.lead != i {
+			d.charge.Result = root(draws, i).charge.Result
+			continue
 		}
-		d.receipt(lead, now, taken)
+		d.result(now)
+		if !d.charge.Shadow && (best == nil || d.decidesBefore(best)) {
+			best = d
+		}
 	}
 	if best == nil {
 		decision.Outcome = limiter.Allow
@@ -165,18 +168,21 @@ func (d *draw) result(now int64) {
 	}
 }
 
-// receipt writes the receipt of a charge whose account paid, and takes away what
-// another charge had.
-func (d *draw) receipt(lead *draw, now int64, taken bool) {
-	if !taken || lead.outcome != account.Allow {
-		d.charge.Receipt = limiter.Receipt{}
-		return
+// receipts writes the receipts of the charges whose accounts paid, and takes away
+// what the others had.
+func receipts(draws []draw, now int64, allowed bool) {
+	for i := range draws {
+		c, lead := draws[i].charge, root(draws, i)
+		if !allowed || lead.outcome != account.Allow {
+			c.Receipt = limiter.Receipt{}
+			continue
+		}
+		var place uint64
+		if lead.overflow {
+			place = placeInOverflow
+		}
+		c.Receipt = limiter.NewReceipt(now, c.Cost, place)
 	}
-	var place uint64
-	if lead.overflow {
-		place = placeInOverflow
-	}
-	d.charge.Receipt = limiter.NewReceipt(now, d.charge.Cost, place)
 }
 
 // decidesBefore reports whether d decides rather than other, both leads: never,

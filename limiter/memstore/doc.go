@@ -13,20 +13,25 @@
 // Keys are not kept. The fingerprint has 96 bits of a hash whose seeds are drawn
 // for each Store and never leave it, so nobody can search for two keys that
 // share one. That any two of n accounts do by accident has a chance below
-// n*n/2^97: for a million accounts, 1 in 10^17.
+// n*n/2^97: for a million accounts, 1 in 10^17. (Of the names that the service
+// gives, budget, kind and route, 64 bits count.)
 //
 // # How memory is bounded
 //
-// Config.MaxAccounts is a hard cap. A quarter of it is for callers known by
-// address only, three quarters for the others, and each budget has an equal
-// share of both: a flood of one budget's keys never displaces another's, and
-// addresses never displace the authenticated. A rolling log counts as one
-// account and half a one for each of its Tokens.
+// Config.MaxAccounts is the cap. A quarter of it is for callers known by address
+// only, three quarters for the others, and each budget has an equal share of
+// both: a flood of one budget's keys never displaces another's, and addresses
+// never displace the authenticated. Of a share, room for 256 overflow accounts is
+// set aside, so a budget wants a cap of some 2,000 at least. A rolling log counts
+// as one account and half a one for each of its Tokens. A Reload that adds
+// budgets makes shares smaller; what others hold above theirs goes only as it
+// fills up.
 //
 // A new key that finds its share used up first looks for a full account to drop
-// in its own block and in eight more. Where there is none it draws on one of 256
-// overflow accounts of its budget, one a shard, which it shares with others in
-// the same need. So invented keys neither reset a spent account nor grow memory;
-// they can make new, idle callers of that budget and kind share 256 accounts
-// until accounts fill up again. Stats counts those takes.
+// in its own block and in eight more. Where there is none it draws on an overflow
+// account of its budget, one in each shard, which it shares with others in the
+// same need, whatever their limits: the strictest clamps. A rolling log keeps two
+// entries there, and is stricter for it. So invented keys neither reset a spent
+// account nor grow memory; they can make new, idle callers of that budget and
+// kind share 256 accounts until accounts fill up again. Stats counts those takes.
 package memstore

@@ -117,7 +117,7 @@ func (s *Store) locate(draws []draw, now int64, take bool) error {
 		if err := d.charge.Limit.Validate(); err != nil {
 			return err
 		}
-		d.pin(s, false)
+		d.pin(s, ownAccount)
 		if d.record == nil {
 			d.admit()
 			crowded = crowded || d.homeless
@@ -152,11 +152,11 @@ func (d *draw) admit() {
 }
 
 // pin holds the class of the charge's limit until the end of the request.
-func (d *draw) pin(s *Store, spill bool) {
+func (d *draw) pin(s *Store, k kind) {
 	if d.pinned {
 		d.class.unpin()
 	}
-	d.class, d.number = s.classes.pin(d.charge, spill)
+	d.class, d.number = s.classes.pin(d.charge, k)
 	d.pinned = true
 }
 

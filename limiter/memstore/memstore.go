@@ -13,9 +13,9 @@ import (
 
 // Config is the shape of a [Store]; the zero Config is usable.
 type Config struct {
-	// MaxAccounts bounds the memory: about 50 bytes for each; 0 means 1,000,000.
-	// Below some thousands it is exceeded by the overflow accounts, 256 for each
-	// budget and sort of callers.
+	// MaxAccounts bounds the memory: about 50 bytes for each, and 250 more for each
+	// limit that differs; 0 means 1,000,000. Below some thousands the overflow
+	// accounts exceed it, 256 for each budget and sort of callers.
 	MaxAccounts int
 	// Now is the clock, for tests and replay; nil is the real one: the wall time
 	// at New plus monotonic time. It is called with no lock held.
@@ -23,8 +23,9 @@ type Config struct {
 }
 
 // Store is a [limiter.Store] in memory. It never fails, and holds every valid
-// limit exactly. A decision costs one look at the clock, one hash and one lock
-// for each budget, and does not allocate, save where a block grows.
+// limit exactly. A decision costs one look at the clock, one hash for each budget
+// and mostly one lock. Up to four charges do not allocate, save where a block, or
+// a log, grows.
 //
 // It is safe for concurrent use; the zero Store is not usable, see [New]. What it
 // is bad at is more than one process: each counts for itself.
@@ -36,9 +37,7 @@ type Store struct {
 	base    int64            // plus the monotonic time since then
 	classes *catalog
 	shards  [shardCount]shard
-	several shard // stands for more than one in a lockSet
 
-	hand          atomic.Uint32 // the shard in which the search for room goes on
 	overflowTakes atomic.Int64
 }
 
@@ -68,7 +67,11 @@ func (s *Store) Check(l limiter.Limit) error { return l.Validate() }
 // Plan announces the budgets that will be charged, so that they share the memory
 // evenly from the start; a [limiter.Limiter] does it for its own. A store that
 // was told of none reckons with four.
-func (s *Store) Plan(budgets []string) { s.classes.plan(budgets) }
+func (s *Store) Plan(budgets []string) { s.classes.plan(budgets, 1) }
+
+// Unplan takes back what Plan announced: the budgets get no share any more, and
+// what they hold goes as it fills up.
+func (s *Store) Unplan(budgets []string) { s.classes.plan(budgets, -1) }
 
 // Take decides the charges together and debits all or none; see [limiter.Store].
 // The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
@@ -182,31 +185,56 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 // correct settles one charge, whose shard is locked.
 func (s *Store) correct(d *draw, now int64) {
 	at, _, place, _ := d.charge.Receipt.Taken()
-	d.pin(s, place == placeInOverflow)
-	defer d.class.unpin()
-	if d.class.spill {
-		d.name = s.hash.overflow(d.class.pool)
-	}
 	d.charge.Receipt = limiter.Receipt{}
-	if r := d.shard.find(d.name); r != nil {
-		stored := s.classes.class(r.class)
-		a := d.shard.load(r, stored)
-		if !a.Full(now) {
-			a.Settle(now, at, d.charge.Cost)
-			d.shard.save(r, r.class, a, stored.isLog())
-			d.shard.expect(d.name, now, &a)
-			return
-		}
-		// Full again is the same as none, whatever limit the record has.
-		d.shard.drop(d.name, s.classes)
+	d.pin(s, ownAccount)
+	defer func() { d.class.unpin() }()
+	if place == placeInOverflow {
+		d.spill(s)
 	}
-	d.account, _ = account.Account{}.Under(&d.class.rule, now)
-	d.account.Settle(now, at, d.charge.Cost)
-	if d.account.Full(now) {
+	if d.correctKept(s, now, at) || d.charge.Cost <= 0 {
 		return
 	}
-	d.class.take(d.class.size)
+	// Full, which is the same as none: a debit makes a new account, where there is
+	// a place for it.
+	if !d.class.spill && !d.class.pool.admit(d.class.size) {
+		if d.spill(s); d.correctKept(s, now, at) {
+			return
+		}
+	}
+	if d.class.spill {
+		d.class.take(d.class.size)
+	}
+	d.account, _ = account.Account{}.Under(&d.class.rule, now)
+	if d.account.Settle(now, at, d.charge.Cost); d.account.Full(now) {
+		d.class.release(d.class.size)
+		return
+	}
 	s.insert(d, now)
+}
+
+// correctKept settles a charge whose account is kept and not full, and reports
+// whether it was. A record of one that is full is dropped, whatever limit it has.
+func (d *draw) correctKept(s *Store, now, at int64) bool {
+	r := d.shard.find(d.name)
+	if r == nil {
+		return false
+	}
+	stored := s.classes.class(r.class)
+	a := d.shard.load(r, stored)
+	if a.Full(now) {
+		d.shard.drop(d.name, s.classes)
+		return false
+	}
+	a.Settle(now, at, d.charge.Cost)
+	d.shard.save(r, r.class, a, stored.isLog())
+	d.shard.expect(d.name, now, &a)
+	return true
+}
+
+// spill makes the draw one on its budget's overflow account.
+func (d *draw) spill(s *Store) {
+	d.pin(s, overflow)
+	d.name = s.hash.overflow(d.class.pool)
 }
 
 // Reset makes the accounts of the charges full; see [limiter.Resetter]. It never

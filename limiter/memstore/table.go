@@ -106,7 +106,6 @@ func between(hole, home, j int) bool {
 type table struct {
 	directory []block // 2^depth places; blocks of less depth stand in several
 	depth     uint32
-	hand      int // the block at which the search for full accounts goes on
 }
 
 // at returns the number of the block of f.
@@ -198,14 +197,4 @@ func (t *table) shrink(i int) {
 	if old := t.directory[i]; len(old) > smallestBlock && 4*old.count() < len(old) {
 		t.put(i, sized(2*old.count(), old.depth()), old)
 	}
-}
-
-// step returns the block after the last one that it returned; nil if there are
-// none.
-func (t *table) step() block {
-	if len(t.directory) == 0 {
-		return nil
-	}
-	t.hand = (t.hand + 1) % len(t.directory)
-	return t.directory[t.hand]
 }

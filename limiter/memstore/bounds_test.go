@@ -1,0 +1,155 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+)
+
+var (
+	largeLog   = limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 10_000, Per: time.Hour}
+	fiveAnHour = limiter.PerHour(5)
+)
+
+// Rolling logs are large: when their budget has used its share up, they are as
+// small as other accounts, and no other budget notices.
+func TestStore_LogsStayInTheirShare(t *testing.T) {
+	var c clock
+	s := newStore(t, memstore.Config{Now: c.now})
+	s.Plan([]string{"log", "other"})
+	logs, other := newCaller(s, "log", "user", largeLog), newCaller(s, "other", "user", fiveAnHour)
+	for i := range 3000 {
+		require.True(t, logs.take(t, fmt.Sprint("caller-", i)).Allowed())
+	}
+	spilt := s.Stats().OverflowTakes
+	require.Positive(t, spilt)
+	for i := range 100 {
+		require.True(t, other.take(t, fmt.Sprint("caller-", i)).Allowed())
+	}
+	stats := s.Stats()
+	assert.Equal(t, spilt, stats.OverflowTakes)
+	assert.LessOrEqual(t, stats.Accounts, int64(750_000))
+}
+
+// An overflow log keeps two entries: it is never looser than its limit, and
+// lets its callers in again once Per has passed.
+func TestStore_AnOverflowLogIsStricterNeverLooser(t *testing.T) {
+	var c clock
+	s := newStore(t, memstore.Config{MaxAccounts: 1, Now: c.now})
+	limit := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: 10 * time.Second}
+	user := newCaller(s, "log", "user", limit)
+	var admitted []time.Time
+	for range 400 {
+		c.advance(250 * time.Millisecond)
+		if user.take(t, "alice").Allowed() {
+			admitted = append(admitted, c.now())
+		}
+	}
+	require.Greater(t, len(admitted), 20)
+	for i := range len(admitted) - 5 {
+		require.GreaterOrEqual(t, admitted[i+5].Sub(admitted[i]), limit.Per)
+	}
+	c.advance(limit.Per)
+	for range 5 {
+		require.True(t, user.take(t, "alice").Allowed())
+	}
+}
+
+// A change of limits makes no account larger than there is room for.
+func TestStore_AChangeToLogsStaysNearTheCap(t *testing.T) {
+	var c clock
+	s := newStore(t, memstore.Config{MaxAccounts: 20_000, Now: c.now})
+	s.Plan([]string{"api"})
+	const callers = 5000
+	for _, limit := range []limiter.Limit{limiter.PerHour(10_000), largeLog} {
+		user := newCaller(s, "api", "user", limit)
+		for i := range callers {
+			d := user.take(t, fmt.Sprint("caller-", i))
+			require.True(t, d.Allowed())
+		}
+	}
+	assert.LessOrEqual(t, s.Stats().Accounts, int64(20_000))
+	user := newCaller(s, "api", "user", largeLog)
+	require.EqualValues(t, 10_000-3, user.take(t, "caller-7").Remaining, "what was used stays used")
+}
+
+// Costs that are known afterwards take no room that there is not.
+func TestStore_SettledDebitsStayInTheCap(t *testing.T) {
+	for _, cost := range []int64{0, 1} {
+		var c clock
+		s := newStore(t, memstore.Config{MaxAccounts: 5000, Now: c.now})
+		s.Plan([]string{"api"})
+		user := newCaller(s, "api", "user", fiveAnHour)
+		user.one[0].Cost = cost
+		var receipts []limiter.Charge
+		for i := range 20_000 {
+			require.True(t, user.take(t, fmt.Sprint("caller-", i)).Allowed() || cost > 0)
+			if _, _, _, ok := user.one[0].Receipt.Taken(); ok {
+				receipts = append(receipts, user.one[0])
+			}
+		}
+		c.advance(time.Hour)
+		require.Zero(t, s.Stats().Accounts)
+		for i := range receipts {
+			receipts[i].Cost = 2
+			require.NoError(t, s.Settle(context.Background(), receipts[i:i+1]))
+		}
+		assert.LessOrEqual(t, s.Stats().Accounts, int64(3750), "three quarters of the cap")
+	}
+}
+
+// However crowded it is, Peek says what Take says.
+func TestStore_PeekForetellsInACrowd(t *testing.T) {
+	var c clock
+	s := newStore(t, memstore.Config{MaxAccounts: 1000, Now: c.now})
+	random := rand.New(rand.NewPCG(3, 4))
+	user := newCaller(s, "api", "user", limiter.PerMinute(5))
+	for range 50_000 {
+		c.advance(time.Duration(random.IntN(100)) * time.Millisecond)
+		user.one[0].Key.Principal.ID = fmt.Sprint("caller-", random.IntN(5000))
+		peeked, err := s.Peek(context.Background(), user.one[:])
+		require.NoError(t, err)
+		taken, err := s.Take(context.Background(), user.one[:])
+		require.NoError(t, err)
+		require.Equal(t, peeked, taken)
+	}
+	require.Positive(t, s.Stats().OverflowTakes)
+}
+
+// Peek leaves the receipts of an earlier Take where they are.
+func TestStore_PeekLeavesReceipts(t *testing.T) {
+	s := newStore(t, memstore.Config{})
+	user := newCaller(s, "api", "user", fiveAnHour)
+	require.True(t, user.take(t, "alice").Allowed())
+	_, err := s.Peek(context.Background(), user.one[:])
+	require.NoError(t, err)
+	user.one[0].Cost = -1
+	require.NoError(t, s.Settle(context.Background(), user.one[:]))
+}
+
+// A budget that is not planned any more gives its share to the others.
+func TestStore_SharesComeBack(t *testing.T) {
+	var c clock
+	s := newStore(t, memstore.Config{MaxAccounts: 100_000, Now: c.now})
+	last := []string{"budget"}
+	s.Plan(last)
+	for i := range 300 {
+		next := []string{fmt.Sprint("budget-", i)}
+		s.Plan(next)
+		s.Unplan(last)
+		last = next
+	}
+	user := newCaller(s, last[0], "user", fiveAnHour)
+	for i := range 50_000 {
+		require.True(t, user.take(t, fmt.Sprint("caller-", i)).Allowed())
+	}
+	assert.Zero(t, s.Stats().OverflowTakes)
+}
