@@ -111,7 +111,8 @@ func (b *Bucket) Tokens() *big.Rat {
 
 // Wait returns nil as soon as Take(cost) is allowed. Waiters are served first
 // come, first served; one timer runs, that of the first. A Take beside them is
-// not held up and may delay them.
+// not held up and may delay them. What refills above the capacity while a waiter
+// wakes up is lost, so a rate with little between its events wants a larger Burst.
 //
 // At once it returns [ErrNever] for a cost above the capacity, a *[CostError]
 // for a negative one, and an error that matches [context.DeadlineExceeded] where

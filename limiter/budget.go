@@ -2,10 +2,12 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -24,7 +26,16 @@ const (
 
 // String returns "local", "open", "closed", or "unset" for the zero value.
 func (p FailurePolicy) String() string {
-	return [...]string{"unset", "local", "open", "closed"}[min(int(p), 3)]
+	return label([]string{"unset", "local", "open", "closed"}, uint8(p))
+}
+
+// stricter reports whether b answers for a store that failed rather than other:
+// Closed before Local, and then the first by name.
+func (b *budget) stricter(other *budget) bool {
+	if b.OnError != other.OnError {
+		return b.OnError == Closed || b.OnError == 0 && other.OnError == Local
+	}
+	return b.Name < other.Name
 }
 
 // Budget is a named limit and its scope: which parts of a request make its key.
@@ -161,6 +172,10 @@ func (b *budget) validate(s Store) error {
 		return err
 	}
 	if err := s.Check(b.Limit); err != nil {
+		var config *ConfigError
+		if errors.As(err, &config) && strings.HasPrefix(config.Field, "Limit") {
+			return err
+		}
 		return within("Limit", err)
 	}
 	return nil

@@ -140,7 +140,7 @@ func TestFailurePolicy_String(t *testing.T) {
 	assert.Equal(t, "local", limiter.Local.String())
 	assert.Equal(t, "open", limiter.Open.String())
 	assert.Equal(t, "closed", limiter.Closed.String())
-	assert.Equal(t, "closed", limiter.FailurePolicy(255).String(), "the strictest")
+	assert.Equal(t, "unknown", limiter.FailurePolicy(255).String())
 }
 
 func TestOutcome_String(t *testing.T) {
@@ -174,4 +174,61 @@ func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
 	require.NoError(t, err)
 	budgets[1].OnError = 0
 	require.ErrorAs(t, l.Reload(budgets), &config, "and so at a reload")
+}
+
+func TestLimiter_ClosedIsNamedBeforeLocal(t *testing.T) {
+	l := limiter.Must(limiter.New(&failing{err: errors.New("down")}, []limiter.Budget{
+		{Name: "a", Limit: limiter.PerHour(1), OnError: limiter.Local},
+		{Name: "b", Limit: limiter.PerHour(2), OnError: limiter.Closed},
+		{Name: "c", Limit: limiter.PerHour(3), OnError: limiter.Closed},
+	}, limiter.Config{}))
+	d, err := l.Take(background, alice, 1)
+	require.Error(t, err)
+	assert.Equal(t, limiter.Deny, d.Outcome)
+	assert.Equal(t, "b", d.Budget)
+}
+
+// panicky is a store whose Check panics once.
+type panicky struct {
+	failing
+	done bool
+}
+
+func (p *panicky) Check(limiter.Limit) error {
+	if !p.done {
+		p.done = true
+		panic("a bug in a store")
+	}
+	return nil
+}
+
+func TestReload_GoesOnAfterAStoreHasPanicked(t *testing.T) {
+	store := &panicky{done: true}
+	budgets := []limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}
+	l := limiter.Must(limiter.New(store, budgets, limiter.Config{}))
+	store.done = false
+	assert.Panics(t, func() { _ = l.Reload(budgets) })
+	assert.NoError(t, l.Reload(budgets))
+}
+
+// reloader is an observer that reloads the limiter it is told of.
+type reloader struct {
+	recorder
+	again func()
+}
+
+func (r *reloader) Configured(l string, budgets []string) {
+	r.recorder.Configured(l, budgets)
+	if again := r.again; again != nil {
+		r.again = nil
+		again()
+	}
+}
+
+func TestReload_MayBeCalledByAnObserver(t *testing.T) {
+	budgets := []limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}
+	seen := new(reloader)
+	l := limiter.Must(limiter.New(&failing{}, budgets, limiter.Config{Observer: seen}))
+	seen.again = func() { assert.NoError(t, l.Reload(budgets)) }
+	require.NoError(t, l.Reload(budgets))
 }

@@ -19,6 +19,14 @@ type Caller struct {
 	Workload  string // a label of the caller's own choice; see [ByWorkload]
 }
 
+// trim takes away the workload of a caller who is nobody or an address: labels
+// exist only below a principal.
+func (c *Caller) trim() {
+	if c.Principal.Nobody() || c.Principal.Kind == KindAddress {
+		c.Workload = ""
+	}
+}
+
 // Scope says which parts of a request make a budget's key; combine with |. The
 // zero Scope is one account for everybody.
 type Scope uint8

@@ -97,26 +97,36 @@ func (l *Limiter) InvalidLimits() int64 { return l.invalidLimits.Load() }
 // of an account stays used (R10); budgets with equal limits do not notice. The
 // error is that of New, and changes nothing.
 func (l *Limiter) Reload(budgets []Budget) error {
+	compiled, err := l.replace(budgets)
+	if err == nil && l.observer != nil {
+		l.observer.Configured(l.name, names(compiled)) // with no lock held
+	}
+	return err
+}
+
+func (l *Limiter) replace(budgets []Budget) ([]*budget, error) {
 	l.reload.Lock()
+	defer l.reload.Unlock()
 	compiled, err := compile(l.store, budgets)
-	if err == nil {
-		l.budgets.Store(&compiled)
-	}
-	l.reload.Unlock()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	names := make([]string, len(compiled))
-	for i, b := range compiled {
+	old := l.budgets.Swap(&compiled)
+	if store, ok := l.store.(Planner); ok {
+		store.Plan(names(compiled))
+		if old != nil {
+			store.Unplan(names(*old))
+		}
+	}
+	return compiled, nil
+}
+
+func names(budgets []*budget) []string {
+	names := make([]string, len(budgets))
+	for i, b := range budgets {
 		names[i] = b.Name
 	}
-	if store, ok := l.store.(Planner); ok {
-		store.Plan(names)
-	}
-	if l.observer != nil {
-		l.observer.Configured(l.name, names)
-	}
-	return nil
+	return names
 }
 
 // Take decides one request of c that costs cost tokens, and debits every budget
@@ -167,22 +177,22 @@ func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, err
 
 // Reset makes the accounts full again that a request of c would draw on and that
 // are c's own: those of budgets ByPrincipal. Accounts that c shares with others
-// stay as they are. It needs a store that is a [Resetter]; for another the error
-// matches [errors.ErrUnsupported].
+// stay as they are, and so do reservations: one that is settled later still gives
+// back. It needs a store that is a [Resetter]; for another the error matches
+// [errors.ErrUnsupported].
 func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 	store, ok := l.store.(Resetter)
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	q := l.borrow()
-	defer l.giveBack(q)
-	if err := q.fill(ctx, l, &c, 0); err != nil {
-		return err
+	if c.Principal.Nobody() {
+		return ErrNobody
 	}
+	c.trim()
 	var own []Charge
-	for i, b := range q.budgets {
-		if b.Scope&ByPrincipal != 0 {
-			own = append(own, q.charges[i])
+	for _, b := range *l.budgets.Load() {
+		if b.Scope&ByPrincipal != 0 && b.applies(c.Route) {
+			own = append(own, Charge{Key: b.key(&c), Limit: b.Limit})
 		}
 	}
 	return store.Reset(ctx, own)
@@ -192,7 +202,8 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 type request struct {
 	charges []Charge
 	budgets []*budget
-	blocked *budget // the first by name whose LimitFor answered Blocked
+	blocked *budget   // the first by name whose LimitFor answered Blocked
+	shadows []*budget // shadow budgets whose LimitFor did
 }
 
 func (l *Limiter) borrow() *request { return l.requests.Get().(*request) }
@@ -200,7 +211,9 @@ func (l *Limiter) borrow() *request { return l.requests.Get().(*request) }
 func (l *Limiter) giveBack(q *request) {
 	clear(q.charges)
 	clear(q.budgets)
-	q.charges, q.budgets, q.blocked = q.charges[:0], q.budgets[:0], nil
+	clear(q.shadows)
+	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
+	q.blocked = nil
 	l.requests.Put(q)
 }
 
@@ -230,9 +243,7 @@ func (q *request) prepare(
 // come after those that bound them, and only with one of those.
 func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) error {
 	nobody := c.Principal.Nobody()
-	if nobody || c.Principal.Kind == KindAddress {
-		c.Workload = ""
-	}
+	c.trim()
 	for _, b := range *l.budgets.Load() {
 		if !b.applies(c.Route) || b.Scope&ByWorkload != 0 && !q.bounds(b) {
 			continue
@@ -255,7 +266,9 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 	case unlimited:
 		return
 	case blocked:
-		if !b.Shadow && (q.blocked == nil || b.Name < q.blocked.Name) {
+		if b.Shadow {
+			q.shadows = append(q.shadows, b)
+		} else if q.blocked == nil || b.Name < q.blocked.Name {
 			q.blocked = b
 		}
 		return
@@ -293,19 +306,31 @@ func (q *request) fail(ctx context.Context, err error) (Decision, error) {
 	default:
 		store = &StoreError{Other, err}
 	}
-	d := Decision{Outcome: Allow}
+	strictest := -1
 	for i, b := range q.budgets {
-		if !b.Shadow && b.OnError != Open && (d.Budget == "" || b.Name < d.Budget) {
-			d = Decision{Deny, b.Name, q.charges[i].Limit, 0, closedRetry, 0}
+		if b.Shadow || b.OnError == Open {
+			continue
+		}
+		if strictest < 0 || b.stricter(q.budgets[strictest]) {
+			strictest = i
 		}
 	}
-	return d, store
+	if strictest < 0 {
+		return Decision{Outcome: Allow}, store
+	}
+	return Decision{
+		Outcome: Deny, Budget: q.budgets[strictest].Name, Limit: q.charges[strictest].Limit,
+		RetryAfter: closedRetry,
+	}, store
 }
 
 // observe reports the budget that decided, and shadow budgets that could not pay.
 func (l *Limiter) observe(q *request, d *Decision) {
 	if d.Budget != "" {
 		l.observer.Decided(DecisionEvent{l.name, d.Budget, verdict(d)})
+	}
+	for _, b := range q.shadows {
+		l.observer.Decided(DecisionEvent{l.name, b.Name, VerdictShadowDeny})
 	}
 	for i := range q.charges {
 		if c := &q.charges[i]; c.Shadow && c.Result.Outcome > Allow {

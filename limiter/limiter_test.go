@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -276,4 +277,36 @@ func TestLimiter_ResetNeedsAStoreThatCan(t *testing.T) {
 	l := limiter.Must(limiter.New(pickyStore{newStore(t, new(manual))},
 		[]limiter.Budget{{Name: "b", Limit: limiter.PerSecond(3)}}, limiter.Config{}))
 	require.ErrorIs(t, l.Reset(background, alice), errors.ErrUnsupported)
+}
+
+func TestLimiter_ShadowBudgetsThatWouldBlockAreCounted(t *testing.T) {
+	seen := new(recorder)
+	store := storeWithNow(t, time.Now)
+	l := limiter.Must(limiter.New(store, []limiter.Budget{
+		{Name: "real", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10)},
+		{Name: "trial", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10), Shadow: true,
+			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limiter.Blocked }},
+	}, limiter.Config{Observer: seen}))
+	seen.take()
+	for range 2 {
+		require.Contains(t, take(t, l, alice, 1), "real allow")
+	}
+	assert.Equal(t, []string{"default real allow", "default trial shadow_deny",
+		"default real allow", "default trial shadow_deny"}, seen.take())
+}
+
+func TestLimiter_ResetLooksAtNoPlan(t *testing.T) {
+	plan := limiter.PerHour(2)
+	l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
+		Limit:    limiter.PerHour(2),
+		LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return plan }})
+	d, err := l.Take(background, alice, 2)
+	require.NoError(t, err)
+	require.True(t, d.Allowed())
+	plan = limiter.Blocked
+	require.NoError(t, l.Reset(background, alice))
+	plan = limiter.PerHour(2)
+	d, err = l.Take(background, alice, 2)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed())
 }

@@ -60,8 +60,8 @@ func (l *Limiter) ReserveEach(
 // it. ctx's cancellation has no effect.
 //
 // A negative cost is a *[CostError] and settles nothing. The error is
-// [ErrReceipt] where nothing was reserved or it is settled already, else the
-// store's; the reservation counts as settled then and is not tried again.
+// [ErrReceipt] where the request was not allowed or it is settled already, else
+// the store's; the reservation counts as settled then and is not tried again.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if err := checkCost(actual); err != nil {
 		return err
@@ -81,6 +81,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 }
 
 func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) error {
+	detached := context.WithoutCancel(ctx)
 	if !r.open.CompareAndSwap(true, false) {
 		return ErrReceipt
 	}
@@ -93,7 +94,7 @@ func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) 
 	if !changed {
 		return nil
 	}
-	return r.store.Settle(context.WithoutCancel(ctx), charges)
+	return r.store.Settle(detached, charges)
 }
 
 // CheckSettle is for stores: it returns [ErrReceipt] for the first charge that

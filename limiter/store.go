@@ -27,7 +27,7 @@ type Result struct {
 
 // Receipt remembers what Take took, so that Settle can correct just that. It is
 // written by stores and opaque to all others; the zero value says that nothing
-// was taken.
+// was taken. A copy is a second receipt: settle one of them.
 type Receipt struct {
 	at    int64
 	taken int64
@@ -97,9 +97,11 @@ type Resetter interface {
 }
 
 // Planner is a Store that divides its memory among the budgets that use it. A
-// [Limiter] tells it their names, at New and at Reload.
+// [Limiter] tells it their names, at New and at Reload, and takes back those that
+// it had told before.
 type Planner interface {
 	Plan(budgets []string)
+	Unplan(budgets []string)
 }
 
 // Fallible is a Store that says whether it can fail. Where it can, each [Budget]
