@@ -45,7 +45,7 @@ func TestByCode_TheBooksBalanceWhateverBecomesOfCalls(t *testing.T) {
 		}
 		return nil
 	}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
-	n := 2000
+	n := 600
 	if testing.Short() {
 		n = 80
 	}
