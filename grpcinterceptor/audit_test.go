@@ -45,7 +45,7 @@ func TestByCode_TheBooksBalanceWhateverBecomesOfCalls(t *testing.T) {
 		}
 		return nil
 	}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
-	n := 600
+	n := 300
 	if testing.Short() {
 		n = 80
 	}

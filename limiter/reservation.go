@@ -40,6 +40,8 @@ func (l *Limiter) ReserveEach(
 	d, err := l.take(ctx, q, &c, cost)
 	r := &Reservation{Decision: d, store: l.store, cost: cost}
 	if d.Allowed() {
+		r.charges = make([]Charge, 0, len(q.charges))
+		r.fixed = make([]bool, 0, len(q.charges))
 		for i := range q.charges {
 			if _, _, _, ok := q.charges[i].Receipt.Taken(); ok {
 				r.charges = append(r.charges, q.charges[i])

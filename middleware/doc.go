@@ -69,6 +69,10 @@
 // The fields that tell callers what is left are sent before, and reckon with what
 // was reserved.
 //
+// Only for ByStatus is the ResponseWriter wrapped. It has the optional interfaces
+// that it had, and http.ResponseController reaches all else; http.MaxBytesReader
+// still ends a body that is too long, but cannot tell net/http to hang up.
+//
 // # Once per request
 //
 // A limiter that a request meets several times, at the root and on a route, say,
