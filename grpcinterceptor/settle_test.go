@@ -120,6 +120,8 @@ func byCode(code codes.Code, reserved int64) int64 {
 		return 1
 	case codes.InvalidArgument:
 		return 9
+	case codes.Canceled, codes.DeadlineExceeded:
+		return 0 // which nobody is to ask for
 	}
 	return reserved
 }
@@ -335,4 +337,26 @@ func TestSettle_AStreamSettlesEachMessage(t *testing.T) {
 			assert.Equal(t, tt.want, spent("alice"))
 		})
 	}
+}
+
+func TestSettle_AMessageThatIsRefusedLeavesTheOneBeforeToSettle(t *testing.T) {
+	l, _ := newLimiter(t, standing, perUser(limiter.PerHour(15)))
+	cfg := byLength
+	cfg.Settles = true
+	client, stop := act(t, &acting{stream: func(s conversation) error {
+		_, err := s.Recv()
+		assert.NoError(t, err)
+		assert.NoError(t, s.Send(&grpc_testing.StreamingOutputCallResponse{}))
+		_, err = s.Recv()
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		assert.NoError(t, grpcinterceptor.Settle(s.Context(), 1))
+		return err
+	}}, intercept(t, l, users, cfg))
+	_, _, err := converse(as(t, "alice"), client, 10, 10)
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	stop()
+	d, err := l.Peek(t.Context(), limiter.Caller{
+		Principal: limiter.Principal{Kind: "user", ID: "alice"}}, 0)
+	require.NoError(t, err)
+	assert.EqualValues(t, 14, d.Remaining)
 }
