@@ -59,8 +59,11 @@ func Pattern(r *http.Request) (pattern string, ok bool) {
 
 // Mux returns the route that mux will take, for a limiter around the mux. A
 // redirect to a cleaner path counts on the route that it leads to. One look-up
-// and one allocation a request, beside the mux's own.
+// and one allocation a request, beside the mux's own. It panics for a nil mux.
 func Mux(mux *http.ServeMux) Route {
+	if mux == nil {
+		panic("keying: Mux of a nil mux")
+	}
 	return func(r *http.Request) (string, bool) {
 		if pattern, ok := Asked(r); ok {
 			return pattern, registered(mux, pattern)

@@ -15,7 +15,8 @@ import (
 type FailurePolicy uint8
 
 const (
-	// Local asks the store's local stand-in; see package resilient.
+	// Local lets a stand-in in this process decide. No store has one yet: until
+	// then it refuses, as Closed does.
 	Local FailurePolicy = iota + 1
 	// Open allows.
 	Open

@@ -93,9 +93,12 @@ func (l *Limiter) Name() string { return l.name }
 // InvalidLimits returns how often a LimitFor answered a limit that is not valid.
 func (l *Limiter) InvalidLimits() int64 { return l.invalidLimits.Load() }
 
-// Reload replaces the budgets, for requests that begin after it. What was used
-// of an account stays used (R10); budgets with equal limits do not notice. The
-// error is that of New, and changes nothing.
+// Reload replaces the budgets, for requests that begin after it. Nobody is
+// refilled: what a token bucket has left stays, at most the new capacity, and
+// refills by the new limit; what was used of a window or a log stays used; an
+// account that was full is full (R10). A budget with an equal limit does not
+// notice, and one with a new name has new accounts. The error is that of New, and
+// changes nothing.
 func (l *Limiter) Reload(budgets []Budget) error {
 	compiled, err := l.replace(budgets)
 	if err == nil && l.observer != nil {

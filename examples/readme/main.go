@@ -55,19 +55,33 @@ func authenticate(next http.Handler) http.Handler {
 
 // readme:end
 
+func newMux(limit *limiter.Limiter, order http.Handler) http.Handler {
+	// readme:mux
+	mux := http.NewServeMux()
+	mux.Handle("GET /orders/{id}", order)
+	mw := limiter.Must(middleware.New(limit,
+		keying.Authenticated(keying.Refuse(`Bearer realm="api"`)), keying.Mux(mux),
+		middleware.Config{}))
+	handler := authenticate(mw.Handler(mux))
+	// readme:end
+	return handler
+}
+
 // verify stands for the look-up of a token.
 func verify(header string) (user string, ok bool) {
 	token, ok := strings.CutPrefix(header, "Bearer ")
 	return strings.TrimSuffix(token, "-token"), ok && strings.HasSuffix(token, "-token")
 }
 
-func newGRPCServer(limit *limiter.Limiter, authenticate grpc.UnaryServerInterceptor) *grpc.Server {
+func newGRPCServer(limit *limiter.Limiter,
+	authenticateCall grpc.UnaryServerInterceptor, authenticateStream grpc.StreamServerInterceptor,
+) *grpc.Server {
 	// readme:grpc
 	calls := limiter.Must(grpcinterceptor.New(limit,
 		keying.Authenticated(keying.Refuse(`Bearer realm="api"`)), grpcinterceptor.Config{}))
 	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(authenticate, calls.Unary),
-		grpc.ChainStreamInterceptor(calls.Stream))
+		grpc.ChainUnaryInterceptor(authenticateCall, calls.Unary),
+		grpc.ChainStreamInterceptor(authenticateStream, calls.Stream))
 	// readme:end
 	return server
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -72,11 +73,55 @@ func TestReadme_ServesAndRefuses(t *testing.T) {
 	}
 }
 
-func TestReadme_BuildsAServer(t *testing.T) {
+func TestReadme_BuildsServers(t *testing.T) {
 	limit := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
-		[]limiter.Budget{{Name: "calls", Limit: limiter.PerSecond(1)}}, limiter.Config{}))
-	var pass grpc.UnaryServerInterceptor
-	if newGRPCServer(limit, pass) == nil {
+		[]limiter.Budget{{Name: "calls", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(1)}},
+		limiter.Config{}))
+	var call grpc.UnaryServerInterceptor
+	var stream grpc.StreamServerInterceptor
+	if newGRPCServer(limit, call, stream) == nil {
 		t.Error("no server")
+	}
+	handler := newMux(limit, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	var got []int
+	for range 2 {
+		r := httptest.NewRequest(http.MethodGet, "/orders/7", nil)
+		r.Header.Set("Authorization", "Bearer alice-token")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		got = append(got, w.Code)
+	}
+	if want := []int{200, 429}; !slices.Equal(got, want) {
+		t.Errorf("statuses %v, want %v", got, want)
+	}
+}
+
+// Every code that a warning is logged under has its anchor in README.md, where
+// the log says it is explained.
+func TestReadme_ExplainsEveryWarning(t *testing.T) {
+	readme := read(t, "../../README.md")
+	warn := regexp.MustCompile(`(?:Warn\([^"]*|[cC]ode[^"\n]*)"([a-z0-9]+(?:-[a-z0-9]+)+)"`)
+	codes := map[string]bool{}
+	for _, dir := range []string{"limiter", "middleware", "grpcinterceptor", "internal/misuse"} {
+		files, err := filepath.Glob("../../" + dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, found := range warn.FindAllStringSubmatch(read(t, file), -1) {
+				codes[found[1]] = true
+			}
+		}
+	}
+	if len(codes) < 7 {
+		t.Errorf("found the codes %v only", codes)
+	}
+	for code := range codes {
+		if !strings.Contains(readme, `<a id="`+code+`"></a>`+code) {
+			t.Errorf("README.md does not explain %s", code)
+		}
 	}
 }

@@ -233,3 +233,25 @@ func TestStore_PlacesOfLogsAreUsedAgain(t *testing.T) {
 		require.LessOrEqual(t, len(s.shards[i].logs), 1)
 	}
 }
+
+func TestNew_HoldsAMillionAccountsUnlessToldOtherwise(t *testing.T) {
+	s, err := New(Config{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1_000_000, s.classes.regions[0].cap+s.classes.regions[1].cap)
+}
+
+func TestStore_ACreditThatFillsAnAccountLeavesNoRecord(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	c := []limiter.Charge{*charge("a", "user", limiter.PerSecond(5))}
+	c[0].Cost = 1
+	_, err = s.Take(t.Context(), c)
+	require.NoError(t, err)
+	now = now.Add(time.Second)
+	require.Zero(t, s.Stats().Accounts)
+	c[0].Cost = -1
+	require.NoError(t, s.Settle(t.Context(), c))
+	require.Zero(t, s.classes.regions[0].live.Load())
+	audit(t, s)
+}
