@@ -28,7 +28,7 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 .PHONY: test
 test: cc redis ## all tests, with the race detector; the long streams without it, in full
 	go test -race ./...
-	go test ./internal/model ./limiter/memstore ./limiter/redisstore
+	go test ./internal/model ./limiter/memstore ./limiter/redisstore ./middleware
 
 .PHONY: test-browser
 test-browser: ## whether a page in a real browser can read its limits
