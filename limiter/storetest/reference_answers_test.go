@@ -55,6 +55,9 @@ func (s *reference) receipt(c *limiter.Charge, d *draw, now int64, taken bool) {
 	if !s.is("a refusal keeps the receipt") || taken {
 		c.Receipt = limiter.Receipt{}
 	}
+	if c.Shadow && s.is("shadows have no receipt") {
+		return
+	}
 	if taken && d.outcome == limiter.Allow || s.is("peek writes a receipt") {
 		c.Receipt = limiter.NewReceipt(now, c.Cost, 0)
 	}
@@ -127,6 +130,9 @@ func (s *reference) Settle(_ context.Context, charges []limiter.Charge) error {
 			if err := s.checkSettle(charges[i : i+1]); err != nil {
 				return err
 			}
+		}
+		if i > 1 && s.is("settles two charges only") {
+			break
 		}
 		s.correct(&charges[i], now)
 	}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ration-go/ration/limiter"
@@ -21,6 +22,8 @@ var settleRules = []Rule{
 		"leaves the receipt as it is.", noMoreThanTaken},
 	{"R9", "settle all or none", "The charges of one Settle are checked before the first is " +
 		"corrected.", settleAllOrNone},
+	{"R9", "settle every charge", "However many charges a request has, enforced or shadow, each is " +
+		"debited, has its own receipt, and is corrected.", settleEveryCharge},
 	{"R9", "a window that has ended", "What was taken in a window that has ended, or by log " +
 		"entries that have left, is not credited to a later one.", endedWindow},
 }
@@ -134,6 +137,29 @@ func settleAllOrNone(p *probe) {
 	}
 	p.left(5, in("a", slow, 0))
 	p.left(2, in("b", slow, 0))
+}
+
+func settleEveryCharge(p *probe) {
+	slow := limiter.PerHour(9)
+	request := make([]limiter.Charge, 12)
+	for i := range request {
+		request[i] = in(fmt.Sprintf("budget-%02d", i), slow, 4)
+		request[i].Shadow = i%3 == 2
+	}
+	charges := p.allowed(slices.Clone(request)...)
+	for i := range charges {
+		p.left(5, request[i])
+		if _, taken, _, ok := charges[i].Receipt.Taken(); !ok || taken != 4 {
+			violated("charge %d of 12 has a receipt for %d, want one for 4", i+1, taken)
+		}
+		charges[i].Cost = -int64(i % 4)
+	}
+	if err := p.store.Settle(context.Background(), charges); err != nil {
+		violated("Settle of 12 charges: %v, want no error", err)
+	}
+	for i := range charges {
+		p.left(5+int64(i%4), request[i])
+	}
 }
 
 func endedWindow(p *probe) {

@@ -78,6 +78,8 @@ var faults = []struct {
 	{"a refusal keeps the receipt", []string{"R9 settle once"}},
 	{"credits more than was taken", []string{"R9 no more than was taken"}},
 	{"a credit that is too large consumes the receipt", []string{"R9 no more than was taken"}},
+	{"settles two charges only", []string{"R9 settle every charge"}},
+	{"shadows have no receipt", []string{"R9 settle every charge"}},
 	{"settles one by one", []string{"R9 settle all or none"}},
 	{"corrects the window of now", []string{"R9 a window that has ended"}},
 
