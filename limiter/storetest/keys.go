@@ -86,7 +86,7 @@ func keyIsItsParts(p *probe) {
 	key := holder("user", "t", string(bytes))
 	p.allowed(limiter.Charge{Key: key, Limit: l, Cost: 1})
 	copy(bytes, "mallory")
-	again := holder("us"+"er", fmt.Sprint("t"), strings.Join([]string{"al", "ice"}, ""))
+	again := holder("us"+"er", strings.Clone("t"), strings.Join([]string{"al", "ice"}, ""))
 	p.allowed(limiter.Charge{Key: again, Limit: l, Cost: 1})
 	p.denied(limiter.Charge{Key: key, Limit: l, Cost: 1})
 }
