@@ -111,6 +111,8 @@ func TestLimit_TextForm(t *testing.T) {
 		{"100/1m rolling-log burst=100", limiter.Limit{Algorithm: limiter.RollingLog,
 			Tokens: 100, Per: time.Minute, Burst: 100}},
 		{"9223372036854775807/1ns", limiter.Limit{Tokens: math.MaxInt64, Per: 1}},
+		{"9223372036854775807/1ns burst=9223372036854775807",
+			limiter.Limit{Tokens: math.MaxInt64, Per: 1, Burst: math.MaxInt64}},
 		{"unlimited", limiter.Unlimited},
 		{"blocked", limiter.Blocked},
 	}
@@ -148,12 +150,21 @@ func TestLimit_UnmarshalTextRefusesAndLeavesTheLimitAsItIs(t *testing.T) {
 		"100/1m burst=1 burst=1", "100/1m fixed-window rolling-log", "100/1m unlimited",
 		"100/1m blocked", "unlimited 1/1m", "100/1m FIXED-WINDOW", "9223372036854775808/1m",
 		"0/1m", "-1/1m", "100/0s", "100/-1m", "100/1m fixed-window burst=99",
-		"20000/1m rolling-log", "1/876601h"} {
+		"20000/1m rolling-log", "1/876601h",
+		"9223372036854775807/1ns burst=9223372036854775808"} {
 		l := limiter.PerDay(7)
 		var config *limiter.ConfigError
 		require.ErrorAs(t, l.UnmarshalText([]byte(text)), &config, "%q", text)
 		assert.Contains(t, config.Field, "Limit", "%q", text)
 		assert.Equal(t, limiter.PerDay(7), l, "%q", text)
+	}
+}
+
+func TestLimit_UnmarshalTextShowsATextThatIsNotOfTheForm(t *testing.T) {
+	for _, text := range []string{"100", "100/m", "x/1m", "100/1m x"} {
+		var config *limiter.ConfigError
+		require.ErrorAs(t, new(limiter.Limit).UnmarshalText([]byte(text)), &config)
+		assert.Equal(t, text, config.Value)
 	}
 }
 
@@ -177,6 +188,7 @@ func TestAlgorithm_String(t *testing.T) {
 	assert.Equal(t, "token-bucket", limiter.TokenBucket.String())
 	assert.Equal(t, "fixed-window", limiter.FixedWindow.String())
 	assert.Equal(t, "rolling-log", limiter.RollingLog.String())
+	assert.Equal(t, "algorithm(5)", limiter.Algorithm(5).String())
 	assert.Equal(t, "algorithm(9)", limiter.Algorithm(9).String())
 }
 
