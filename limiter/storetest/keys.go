@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
