@@ -58,3 +58,18 @@ func TestTable_HoldsWhatAMapHolds(t *testing.T) {
 		require.Nil(t, s.find(fingerprint{random.Uint64(), random.Uint32()}))
 	}
 }
+
+// Both words of a fingerprint count: a key that shares one of them with another
+// is another key.
+func TestTable_TellsFingerprintsApartByBothWords(t *testing.T) {
+	var s shard
+	const high = 0x1234_5678_9abc_def0
+	names := []fingerprint{{high, 1}, {high, 2}, {high ^ 1<<60, 1}, {high ^ 1<<20, 1}}
+	for i, f := range names {
+		require.Nil(t, s.find(f), "%d", i)
+		s.add(record{high: f.high, low: f.low, class: uint32(i + 1)}, 0, func(block) {})
+	}
+	for i, f := range names {
+		require.EqualValues(t, i+1, s.find(f).class)
+	}
+}
