@@ -51,6 +51,9 @@ func (a Addresses) Validate() error {
 	case a.Header != "" && len(a.Proxies) == 0:
 		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
 			Reason: "anybody can send it: want Proxies that are believed"}
+	case a.Header != "" && !token(a.Header), strings.EqualFold(a.Header, "Host"):
+		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
+			Reason: "want the name of a header such as X-Forwarded-For"}
 	case strings.EqualFold(a.Header, "Forwarded"):
 		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
 			Reason: "holds more than addresses: want a header such as X-Forwarded-For"}
@@ -113,7 +116,12 @@ var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 // IPv4 where it holds one. What cannot be read is the zero Addr.
 func parseHop(text string) netip.Addr {
 	var addr netip.Addr // what cannot be read leaves it zero
-	if strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1 {
+	if inner, ok := strings.CutSuffix(text, "]"); ok && strings.HasPrefix(inner, "[") {
+		addr, _ = netip.ParseAddr(inner[1:])
+		if addr.Is4() {
+			addr = netip.Addr{}
+		}
+	} else if strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1 {
 		port, _ := netip.ParseAddrPort(text)
 		addr = port.Addr()
 	} else {
@@ -122,9 +130,21 @@ func parseHop(text string) netip.Addr {
 	addr = addr.WithZone("").Unmap()
 	if nat64.Contains(addr) {
 		bytes := addr.As16()
-		return netip.AddrFrom4([4]byte(bytes[12:]))
+		// RFC 6052, section 3.1: the prefix stands for no private address, such as a
+		// proxy's.
+		if inner := netip.AddrFrom4([4]byte(bytes[12:])); inner.IsGlobalUnicast() && !inner.IsPrivate() {
+			return inner
+		}
 	}
 	return addr
+}
+
+// token reports whether s can be the name of a header (RFC 9110, section 5.6.2).
+func token(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	}) < 0
 }
 
 // principal returns the caller with the address, or nobody for the zero Addr.

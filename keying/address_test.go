@@ -194,3 +194,15 @@ func TestByAddress_HasNoneOverAUnixSocket(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	assert.ErrorIs(t, <-errs, limiter.ErrNobody)
 }
+
+func TestAddresses_HeaderIsAName(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	for _, header := range []string{"X-Forwarded-For ", "X Real IP", "X-Forwarded-For:", "Host", "host"} {
+		err := keying.Addresses{Proxies: proxies, Header: header}.Validate()
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config, header)
+		assert.Equal(t, "Addresses.Header", config.Field)
+		assert.Equal(t, header, config.Value)
+	}
+	assert.NoError(t, keying.Addresses{Proxies: proxies, Header: "CF-Connecting-IP"}.Validate())
+}

@@ -12,8 +12,9 @@
 // New gets the outermost router: a router that is mounted as a chi.Router shows
 // its routes, one inside a plain http.Handler is one route, that of its mount.
 // Middleware that rewrites paths or methods belongs outside the limiter, so that
-// both look at the same request. Trailing slashes and unclean paths need no
-// care: where no route has them, the route without them counts.
+// both look at the same request. So do CleanPath and StripSlashes beside a route
+// such as "/*", which has the unclean path, too; without one trailing slashes and
+// unclean paths need no care: the route without them counts.
 package chiroute
 
 import (
