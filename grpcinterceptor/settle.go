@@ -72,7 +72,7 @@ func (i *Interceptor) within(m *mark) context.Context {
 	if m.held == nil || !i.cfg.Settles {
 		return m
 	}
-	return settlement.With(m, m.held)
+	return settlement.With(m, m.caller.Route, m.held)
 }
 
 // settle settles a call by the code that its handler has returned, unless that

@@ -76,8 +76,9 @@
 // # Once per request
 //
 // A limiter that a request meets several times, at the root and on a route, say,
-// charges one caller once; the other times it lets it pass. Another method or
-// URL, as in a request that a handler makes up, is another request, and a caller
+// charges one caller once; the other times it lets it pass, whatever route and
+// cost the other mount would have found. A request that a handler makes up, by
+// http.NewRequest or with another method or URL, is another request, and a caller
 // by address before the authentication is another than the user after it.
 //
 // # Misuse
@@ -104,7 +105,7 @@
 // caller who keeps trying pays the outer one for each try. They answer with one
 // set of headers, which both must have in the same form. A refusal tells of the
 // budget that refused, and its Retry-After is long enough for the outer limiter,
-// too, where that has told that nothing is left. An allowed answer tells of the
+// too, where that has told so in the form Draft11. An allowed answer tells of the
 // budget with fewer tokens left; of equals, the one that stays so for longer.
 //
 // The outer limiter cannot know what the inner one would have said. A client that

@@ -74,7 +74,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	route, ok := m.find(r)
 	if !ok && m.preflight(r) || m.cfg.Skip != nil && m.cfg.Skip(r) {
 		m.limiter.Answered(transport, route, limiter.AnswerSkipped)
-		next.ServeHTTP(w, r)
+		m.pass(w, r, route, next)
 		return
 	}
 	who, err := m.principal(r)

@@ -20,9 +20,17 @@ type charged struct {
 	context.Context
 	limiter *limiter.Limiter
 	caller  limiter.Caller
-	method  string
-	url     url.URL
+	request identity
 }
+
+// identity tells requests apart. One that a handler makes up has no RequestURI of
+// a server, or another method or URL; a clone has them all and is the request.
+type identity struct {
+	method, uri string
+	url         url.URL
+}
+
+func identify(r *http.Request) identity { return identity{r.Method, r.RequestURI, *r.URL} }
 
 // Value returns the mark that equals key, its caller for [keying.CallerFrom], or
 // what the outer contexts know.
@@ -30,7 +38,7 @@ func (c *charged) Value(key any) any {
 	switch k := key.(type) {
 	case *charged:
 		if k.limiter == c.limiter && k.caller.Principal == c.caller.Principal &&
-			k.method == c.method && k.url == c.url {
+			k.request == c.request {
 			return c
 		}
 	case callerkey.Key:
@@ -48,7 +56,7 @@ func (m *Middleware) mark(r *http.Request, caller limiter.Caller) (*http.Request
 		return r, false
 	}
 	ctx := r.Context()
-	c := &charged{ctx, m.limiter, caller, r.Method, *r.URL}
+	c := &charged{ctx, m.limiter, caller, identify(r)}
 	if ctx.Value(c) != nil {
 		return r, true
 	}

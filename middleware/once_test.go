@@ -226,3 +226,27 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		})
 	}
 }
+
+// A request that a handler makes up is another one, also to the same URL, and
+// whatever else is asked of the limiter.
+func TestMiddleware_ARequestWithinARequestIsCharged(t *testing.T) {
+	for _, caller := range []bool{false, true} {
+		f := newFixture(t, perHour(100))
+		limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{Caller: caller})
+		var limited http.Handler
+		limited = authenticate(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Item") != "" {
+				return
+			}
+			for range 20 {
+				item, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
+				require.NoError(t, err)
+				item.Header.Set("Item", "1")
+				item.Header.Set("X-Test-User", "alice")
+				limited.ServeHTTP(w, item)
+			}
+		})))
+		limited.ServeHTTP(httptest.NewRecorder(), get("/rpc", "alice")())
+		assert.EqualValues(t, 100-21, balances(t, f, "alice")["all"], "Caller: %v", caller)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/ration-go/ration/internal/settlement"
 	"github.com/ration-go/ration/limiter"
@@ -17,7 +18,8 @@ import (
 //
 // It works once, and until then what was reserved stands, whatever becomes of the
 // request. ctx may have ended, and the handler may have returned. Where several
-// limiters in a chain let handlers settle, one call settles all of them.
+// limiters in a chain let handlers settle, one call settles all of them; in a
+// request that a handler made up, those of that one only.
 //
 // A negative cost is a *[limiter.CostError] and settles nothing. The error is
 // [limiter.ErrReceipt] where nothing was reserved or it is settled already, else
@@ -34,10 +36,10 @@ func (m *Middleware) run(
 ) {
 	if m.cfg.Settles {
 		given := r
-		r = given.WithContext(settlement.With(given.Context(), held))
+		r = given.WithContext(settlement.With(given.Context(), identify(given), held))
 		defer func() { given.Pattern = r.Pattern }() // as if the mux had got it itself
 	}
-	if m.cfg.ByStatus == nil || isGRPC(r) {
+	if m.cfg.ByStatus == nil {
 		m.pass(w, r, route, next)
 		return
 	}
@@ -46,13 +48,19 @@ func (m *Middleware) run(
 	sent := &recorder{inner: w}
 	m.pass(sent.writer(), r, route, next)
 	status, ok := sent.final()
-	if !ok || ctx.Err() != nil {
+	if !ok || ctx.Err() != nil || answersGRPC(w.Header()) {
 		return
 	}
 	err := held.Settle(ctx, m.cfg.ByStatus(status, cost))
 	if err != nil && !errors.Is(err, limiter.ErrReceipt) { // the handler was first
 		m.lost(ctx, err)
 	}
+}
+
+// answersGRPC reports whether the answer is one of gRPC, whose status says
+// nothing. What the request says of itself is the caller's word.
+func answersGRPC(h http.Header) bool {
+	return strings.HasPrefix(h.Get("Content-Type"), "application/grpc")
 }
 
 // lost warns, once, that what a request has reserved could not be corrected.

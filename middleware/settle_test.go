@@ -322,17 +322,57 @@ func TestSettle_AStoreThatFailedHasReservedNothing(t *testing.T) {
 	assert.True(t, ran)
 }
 
-func TestByStatus_AGRPCCallKeepsItsCost(t *testing.T) {
+// What the request says of itself is the caller's word: only an answer of gRPC,
+// whose HTTP status is 200 also where it fails, keeps its cost.
+func TestByStatus_AGRPCAnswerKeepsItsCost(t *testing.T) {
+	for _, answer := range []struct {
+		contentType string
+		left        int64
+	}{{"application/grpc+proto", 93}, {"application/json", 90}} {
+		f := newFixture(t, tokens)
+		limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{Cost: seven,
+			ByStatus: func(int, int64) int64 { return 10 }})
+		r := httptest.NewRequest("POST", "/pkg.Service/Method", nil)
+		r.ProtoMajor = 2
+		r.Header.Set("Content-Type", "application/grpc")
+		r.Header.Set("X-Test-User", "alice")
+		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", answer.contentType)
+		})
+		authenticate(limit(h)).ServeHTTP(httptest.NewRecorder(), r)
+		assert.EqualValues(t, answer.left, balances(t, f, "alice")["tokens"], answer.contentType)
+	}
+}
+
+// A request that a handler makes up settles what it reserved itself, and nothing
+// of the request that it is made for.
+func TestSettle_ARequestWithinARequestSettlesItsOwn(t *testing.T) {
 	f := newFixture(t, tokens)
-	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{Cost: seven,
-		ByStatus: func(int, int64) int64 { return 0 }})
-	r := httptest.NewRequest("POST", "/pkg.Service/Method", nil)
-	r.ProtoMajor = 2
-	r.Header.Set("Content-Type", "application/grpc")
+	var limited http.Handler
+	cost := func(r *http.Request) int64 {
+		if r.URL.Path == "/batch" {
+			return 50
+		}
+		return 5
+	}
+	limit := f.middleware(t, byUser, keying.Pattern, middleware.Config{Settles: true, Cost: cost})
+	limited = authenticate(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/batch" {
+			assert.NoError(t, middleware.Settle(r.Context(), 1))
+			return
+		}
+		for range 3 {
+			item, err := http.NewRequestWithContext(r.Context(), "GET", "/item", nil)
+			assert.NoError(t, err)
+			item.Header.Set("X-Test-User", "alice")
+			limited.ServeHTTP(w, item)
+		}
+		assert.NoError(t, middleware.Settle(r.Context(), 40))
+	})))
+	r := httptest.NewRequest("POST", "/batch", nil)
 	r.Header.Set("X-Test-User", "alice")
-	authenticate(limit(http.HandlerFunc(noop))).ServeHTTP(httptest.NewRecorder(), r)
-	assert.EqualValues(t, 93, balances(t, f, "alice")["tokens"],
-		"its HTTP status is 200 also where it fails")
+	limited.ServeHTTP(httptest.NewRecorder(), r)
+	assert.EqualValues(t, 100-40-3, balances(t, f, "alice")["tokens"])
 }
 
 func TestByStatus_AWebsocketWorksAndKeepsItsCost(t *testing.T) {

@@ -17,6 +17,7 @@ type Settler interface {
 // node is a context that knows a reservation, and where the next one is known.
 type node struct {
 	context.Context
+	request any // what tells requests apart; comparable
 	settler Settler
 	outer   *node
 }
@@ -31,21 +32,24 @@ func (n *node) Value(k any) any {
 	return n.Context.Value(k)
 }
 
-// With returns a context that knows s besides those that ctx knows.
-func With(ctx context.Context, s Settler) context.Context {
+// With returns a context that knows s besides those that ctx knows. The request
+// is any comparable value that is the same for all reservations of one request.
+func With(ctx context.Context, request any, s Settler) context.Context {
 	outer, _ := ctx.Value(key{}).(*node)
-	return &node{ctx, s, outer}
+	return &node{ctx, request, s, outer}
 }
 
-// Settle settles all reservations that ctx knows. The error is the first, from
-// the innermost outwards, and [limiter.ErrReceipt] where it knows none.
+// Settle settles all reservations that ctx knows of the innermost request: one
+// that a handler makes up has no say in what its own request reserved. The error
+// is the first, from the innermost outwards, and [limiter.ErrReceipt] where ctx
+// knows none.
 func Settle(ctx context.Context, actual int64) error {
 	n, ok := ctx.Value(key{}).(*node)
 	if !ok {
 		return limiter.ErrReceipt
 	}
 	var first error
-	for ; n != nil; n = n.outer {
+	for request := n.request; n != nil && n.request == request; n = n.outer {
 		if err := n.settler.Settle(ctx, actual); first == nil {
 			first = err
 		}

@@ -26,9 +26,9 @@ type other struct{}
 
 func TestSettle_ReachesEachReservationOnce(t *testing.T) {
 	outer, inner := &fake{}, &fake{}
-	ctx := settlement.With(t.Context(), outer)
+	ctx := settlement.With(t.Context(), "r", outer)
 	ctx = context.WithValue(ctx, other{}, "kept")
-	ctx = context.WithoutCancel(settlement.With(ctx, inner))
+	ctx = context.WithoutCancel(settlement.With(ctx, "r", inner))
 	assert.NoError(t, settlement.Settle(ctx, 7))
 	assert.Equal(t, []int64{7}, outer.actuals)
 	assert.Equal(t, []int64{7}, inner.actuals)
@@ -38,12 +38,12 @@ func TestSettle_ReachesEachReservationOnce(t *testing.T) {
 func TestSettle_TriesAllAndReturnsTheInnermostError(t *testing.T) {
 	first, second := errors.New("inner"), errors.New("outer")
 	outer, middle, inner := &fake{err: second}, &fake{err: first}, &fake{}
-	ctx := settlement.With(settlement.With(settlement.With(t.Context(), outer), middle), inner)
+	ctx := settlement.With(settlement.With(settlement.With(t.Context(), "r", outer), "r", middle), "r", inner)
 	assert.Same(t, first, settlement.Settle(ctx, 1))
 	assert.Len(t, outer.actuals, 1)
 }
 
 func TestSettle_KnowsNoReservationInAnotherContext(t *testing.T) {
-	settlement.With(t.Context(), &fake{})
+	settlement.With(t.Context(), "r", &fake{})
 	assert.ErrorIs(t, settlement.Settle(t.Context(), 1), limiter.ErrReceipt)
 }
