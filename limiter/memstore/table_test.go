@@ -73,3 +73,70 @@ func TestTable_TellsFingerprintsApartByBothWords(t *testing.T) {
 		require.EqualValues(t, i+1, s.find(f).class)
 	}
 }
+
+// fit returns the least size of a block that holds n records, of those that fill
+// the allocator's classes: at most 7 of 8 places are taken, and one is a header.
+func fit(n int) int {
+	for _, size := range []int{16, 32, 48, 64, 96, 128} {
+		if n <= 7*(size-1)/8 {
+			return size
+		}
+	}
+	panic("a block is split before")
+}
+
+func TestTable_BlocksGrowInStepsAndSplitInTwo(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var s shard
+		add := func() {
+			r := record{high: random.Uint64(), low: random.Uint32(), class: 1}
+			s.add(r, 0, func(block) {})
+		}
+		for n := range 111 {
+			add()
+			require.Len(t, s.directory, 1)
+			require.Equal(t, n+1, s.directory[0].count())
+			require.Len(t, s.directory[0], fit(n+1))
+		}
+		held := map[uint64]int{} // by the lowest bit of their names
+		for _, r := range s.directory[0][1:] {
+			if r.class != 0 {
+				held[r.high&1]++
+			}
+		}
+		add()
+		require.Len(t, s.directory, 2)
+		for half, b := range s.directory {
+			require.Len(t, b, fit(held[uint64(half)]+1))
+		}
+	}
+}
+
+func TestTable_ABlockThatIsMostlyEmptyShrinks(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	var s shard
+	for range 100 {
+		s.add(record{high: random.Uint64(), low: 1, class: 1}, 0, func(block) {})
+	}
+	require.Len(t, s.directory[0], 128)
+	for s.directory[0].count() > 32 {
+		for i, r := range s.directory[0] {
+			if i > 0 && r.class != 0 {
+				s.directory[0].remove(i)
+				break
+			}
+		}
+		s.shrink(0)
+		require.Len(t, s.directory[0], 128, "it is a quarter full")
+	}
+	for i, r := range s.directory[0] {
+		if i > 0 && r.class != 0 {
+			s.directory[0].remove(i)
+			break
+		}
+	}
+	s.shrink(0)
+	require.Len(t, s.directory[0], fit(2*31), "room for as many again")
+	require.Equal(t, 31, s.directory[0].count())
+}
