@@ -81,8 +81,8 @@ func timedOut(err error) bool {
 func explain(reply error) error {
 	text := reply.Error()
 	if key, ok := strings.CutPrefix(text, replySpoiled); ok {
-		return fmt.Errorf("redisstore: the value of %q is no account; a Take deletes it, so that "+
-			"the account is full", key)
+		return fmt.Errorf("redisstore: the value of %q is no account; a Take or Settle deletes it, "+
+			"so that the account is full", key)
 	}
 	if key, ok := strings.CutPrefix(text, replyNewer); ok {
 		return fmt.Errorf("redisstore: the value of %q has a format newer than this program "+

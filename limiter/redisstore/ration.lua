@@ -212,8 +212,12 @@ local function commit(key, head, kind, n, at, used, cost, book, heals)
   if heals then healed = healed + 1 end
 end
 
-for i = 1, #KEYS do
-  local key, arg = KEYS[i], ARGV[i + 1]
+-- To settle several, all are read (i <= 0) before the first is written, so that an
+-- error leaves them as they were; and each again when it is its turn, since one
+-- may be corrected twice.
+for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
+  local k = i > 0 and i or i + #KEYS
+  local key, arg = KEYS[k], ARGV[k + 1]
   local head, kind = sub(arg, 1, 26), byte(arg, 2)
   local n, p, cap, cost, extra = read('<ddddd', arg, 3)
 
@@ -267,7 +271,9 @@ for i = 1, #KEYS do
     end
   end
 
-  if verb == 2 then
+  if verb == 2 and (i <= 0 or spoiled) then
+    -- Nothing is corrected, or not yet.
+  elseif verb == 2 then
     if extra > at then extra = at end -- the clock was set back
     if was == 2 then
       log = log or logs()
