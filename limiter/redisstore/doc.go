@@ -23,6 +23,9 @@
 // Where the server's clock was set back, or another server took over, an account
 // stands still until the clock is there again; an instant more than
 // Config.MaxAhead ahead is set to now, its balance kept, and counted in [Stats].
+// RetryAfter and ResetAfter count from the latest instant, as R2 has it: while an
+// account stands still they are too short by what the clock is behind, at most
+// MaxAhead, and a caller that waits for as long as it was told is refused again.
 //
 // # When the server fails
 //
@@ -35,7 +38,8 @@
 //	             READONLY, LOADING, NOREPLICAS, ...)
 //	timeout      nothing ran within the deadline
 //	ambiguous    the command was sent and no reply came: debited or not
-//	other        no rights, a foreign value, a misuse; nothing was debited
+//	other        no rights, a foreign value, a misuse; nothing was debited,
+//	             and nothing corrected
 //
 // A request is debited at most once. The client's own retries are refused; the
 // store tries again, once, only after replies that say that nothing ran, such as
@@ -46,7 +50,9 @@
 // With redis.Options.ContextTimeoutEnabled the client itself keeps the deadline:
 // the call then needs no goroutine of its own, which is faster, and a connection
 // whose command has timed out is free at once, not after ReadTimeout. A caller
-// whose context is cancelled meanwhile may wait for the rest of the deadline.
+// whose context is cancelled meanwhile may wait for the rest of the deadline. The
+// client's hooks then run in the caller's goroutine, so they must not block, and
+// their panics reach the caller; see [Client].
 //
 // # What can be lost
 //
@@ -93,8 +99,8 @@
 // over to its own limit, the stricter clamps, and nothing is minted.
 //
 // Anything else under a key of ours (another type, a cut value, not a number) is
-// an error of reason other; the Take that finds it debits nothing and deletes the
-// key, so that the account is full for the next.
+// an error of reason other; the Take or Settle that finds it changes no account and
+// deletes the key, so that the account is full for the next.
 //
 // # Rights
 //
@@ -105,4 +111,7 @@
 //
 // Scripts are loaded by EVAL when a server does not know them, so no SCRIPT
 // command is needed.
+//
+// All of them are needed: a user that lacks one of the commands that write can see
+// a script end halfway, with some accounts of a request changed and others not.
 package redisstore

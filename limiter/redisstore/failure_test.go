@@ -398,6 +398,33 @@ func TestTake_APanicOfTheClientIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "a hook")
 }
 
+// exploding is a hook that panics.
+type exploding struct{}
+
+func (exploding) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (exploding) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { panic("a hook") }
+}
+
+func (exploding) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// No goroutine is between the caller and a client that keeps deadlines, unless
+// the caller's own comes first.
+func TestTake_APanicOfAHookReachesTheCallerOfAClientThatKeepsDeadlines(t *testing.T) {
+	client := keeping(t, "tcp", "127.0.0.1:1")
+	client.AddHook(exploding{})
+	s := newStore(t, client, redisstore.Config{Timeout: patient})
+	charges := on("alice", limiter.PerDay(1), 1)
+	assert.PanicsWithValue(t, "a hook", func() { _, _ = s.Take(t.Context(), charges) })
+	ctx, cancel := context.WithTimeout(t.Context(), patient/2)
+	defer cancel()
+	_, err := s.Take(ctx, charges)
+	require.ErrorContains(t, err, "a hook")
+}
+
 func TestSettle_ALostReplyConsumesTheReceipts(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server)

@@ -18,6 +18,12 @@ import (
 // Client is a connection to one server, or to the master that a Sentinel names:
 // a *redis.Client, or any other client of package redis that sends a command at
 // once and to one place.
+//
+// The hooks of a *redis.Client with ContextTimeoutEnabled run in the goroutine of
+// whoever calls the store: they must not block, since no deadline ends them, and
+// their panics reach the caller. Where the store calls in a goroutine of its own
+// (any other client, and a caller whose deadline is sooner than the store's), a
+// hook that blocks holds no caller, and a panic is an error of the call.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
@@ -29,7 +35,8 @@ type Config struct {
 	// empty means "ration:". It has no braces.
 	Prefix string
 	// Timeout bounds each call, whatever the client's own timeouts are; 0 means
-	// 50 ms.
+	// 50 ms. With ContextTimeoutEnabled it bounds what the client does, but not
+	// its hooks; see [Client].
 	Timeout time.Duration
 	// Secret keys the hash under which principals appear in key names. Without
 	// one, whoever can list the keys can search for known ids.
@@ -240,8 +247,9 @@ func (s *Store) count(n *numbers) {
 // Settle corrects what was taken; see [limiter.Store]. The error is
 // [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError], all
 // before anything is changed, or a *[limiter.StoreError]. After one that is
-// Ambiguous the receipts are consumed, so that nothing is ever settled twice; a
-// ctx that ends has no effect.
+// Ambiguous the receipts are consumed, so that nothing is ever settled twice; after
+// any other nothing was corrected and they are valid still. A ctx that ends has no
+// effect.
 func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckSettle(charges); err != nil {
 		return err
