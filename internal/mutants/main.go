@@ -168,6 +168,8 @@ func (c *check) mutants(t target) ([]mutant, error) {
 	return slices.DeleteFunc(all, func(m mutant) bool { return !c.only.MatchString(m.String()) }), nil
 }
 
+// list prints the mutants. An explanation that is of none of them is an error
+// here already.
 func (c *check) list(targets []target) error {
 	for _, t := range targets {
 		mutants, err := c.mutants(t)
@@ -176,9 +178,11 @@ func (c *check) list(targets []target) error {
 		}
 		for _, m := range mutants {
 			fmt.Fprintln(c.out, m)
+			c.explain(m)
 		}
+		c.seen = append(c.seen, t.dir)
 	}
-	return nil
+	return c.stale()
 }
 
 // run runs the tests against all mutants of the targets, and reports.
