@@ -30,14 +30,17 @@
 // A stream is charged once, when it opens, and its messages are free. With
 // [Config.Messages] it costs what unary calls with the messages that it receives
 // would: each is charged once it was received, to the caller who opened the
-// stream. The open costs 1, which pays for the first message; one that costs more
-// is charged as a whole instead. The end of the stream is free. Each charge is a
-// request of its own to metrics and to budgets PerRequest.
+// stream. The open costs 1, which pays 1 of the first message; one that costs more
+// is charged the rest, once it was received. Nothing gives the open back: a first
+// message that is refused has let the handler run, and costs the 1. The end of the
+// stream is free. Each charge is a request of its own to metrics and to budgets
+// PerRequest, so a first message that costs more than 1 makes a stream two of them.
 //
 // A message that cannot pay ends the stream with the status below, also where
 // messages were sent already and whatever the handler returns; the handler finds
 // it as the error of RecvMsg and as the cause of its context. RetryInfo says when
-// a new stream can begin with that message. The pushback is -1 but for a first
+// a new stream can begin with that message, its whole cost at once; a whole cost
+// above the capacity can never pay, though the open has paid 1 of it. The pushback is -1 but for a first
 // message: a client's own retry would send, and pay for, all of them again.
 //
 // # Cost known afterwards

@@ -110,9 +110,10 @@ func promised(err error) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// A stream costs what unary calls with its messages would, and at least 1; it
-// ends where they would be refused, with the same answer; and a stream that
-// begins with the refused message passes after the wait, and not before.
+// A stream costs what unary calls with its messages would, and at least 1, which
+// it pays at once and keeps paying; it ends where they would be refused, with the
+// same answer; and a stream that begins with the refused message passes after the
+// wait, and not before.
 func FuzzMessages_CostWhatUnaryCallsWould(f *testing.F) {
 	f.Add(uint8(3), uint8(0), []byte{})
 	f.Add(uint8(3), uint8(0), []byte{1, 1, 1, 1})
@@ -129,11 +130,19 @@ func FuzzMessages_CostWhatUnaryCallsWould(f *testing.F) {
 		for i := range costs {
 			costs[i] = int64(lengths[i] % 16)
 		}
-		opening := append([]int64{1}, costs...)
-		if len(costs) > 0 {
-			opening = append([]int64{max(costs[0], 1)}, costs[1:]...)
-		}
 		full := 1 + int64(capacity%16)
+		opening, extra := []int64{1}, 0 // calls that are no message
+		switch {
+		case len(costs) == 0:
+			extra = 1
+		case costs[0] > full: // as a whole, so that the answer is never
+			opening, extra = append(opening, costs...), 1
+		case costs[0] > 1:
+			opening, extra = append(opening, costs[0]-1), 1
+			fallthrough
+		default:
+			opening = append(opening, costs[1:]...)
+		}
 		streamed, called := newAccount(t, full), newAccount(t, full)
 		for _, a := range []*account{streamed, called} {
 			_, err := a.limiter.Take(t.Context(), alicesDuplex, int64(used)%(full+1))
@@ -142,10 +151,15 @@ func FuzzMessages_CostWhatUnaryCallsWould(f *testing.F) {
 
 		paid, trailer, err := streamed.stream(costs)
 		want, wantErr := called.calls(opening)
-		require.Equal(t, min(want, len(costs)), paid)
+		require.Equal(t, max(want-extra, 0), paid)
 		require.Equal(t, status.Code(wantErr), status.Code(err))
 		wait, waits := promised(err)
 		wantWait, wantWaits := promised(wantErr)
+		if wantWaits && streamed.opened && paid == 0 {
+			d, err := called.limiter.Peek(t.Context(), alicesDuplex, costs[0])
+			require.NoError(t, err)
+			wantWait = d.RetryAfter // of the whole message, for a new stream
+		}
 		if streamed.opened {
 			require.Equal(t, wantWaits, waits)
 			require.Equal(t, wantWait, wait)

@@ -75,8 +75,7 @@ func (i *Interceptor) Unary(
 func (i *Interceptor) Stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
-	m, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one,
-		i.cfg.settles() || i.cfg.Messages)
+	m, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one, i.cfg.settles())
 	if no != nil {
 		return no.end(stream)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // metered is a stream each of whose received messages is charged, to the caller
-// who has opened it. The open has paid for a first one that costs 1.
+// who has opened it. The open has paid 1 of what the first one costs.
 type metered struct {
 	admitted
 	interceptor *Interceptor
@@ -75,11 +75,11 @@ func (s *metered) charge(msg any) *refusal {
 		return nil // the open has paid
 	}
 	if !s.received && cost > 1 {
-		s.giveBack()
+		return s.chargeFirst(cost)
 	}
 	d, r, err := i.take(s.ctx, s.caller, cost, i.cfg.settles())
 	if r != nil && s.held != nil && r.Decision.Allowed() {
-		s.held.Store(&reserved{r, cost})
+		s.held.Store(&reserved{Reservation: r, cost: cost})
 	}
 	no := i.judge(s.ctx, route, d, err)
 	if s.received {
@@ -88,11 +88,23 @@ func (s *metered) charge(msg any) *refusal {
 	return no
 }
 
-// giveBack returns what the open has paid, to charge the first message as a
-// whole: it either passes as a unary call would, or is told how long that takes.
-// Where the store cannot give it back, it stands.
-func (s *metered) giveBack() {
-	if s.held != nil {
-		_ = s.held.Load().Cancel(s.ctx)
+// chargeFirst charges a first message that costs more than the open has paid. The
+// open stays paid whatever becomes of the message, since the handler has run; so
+// only the rest of the cost is asked for. What the caller is told is of the cost
+// as a whole, which is what a new stream with that message has to pay: never where
+// no account can hold it, though the rest may fit, and else the wait for all of it.
+func (s *metered) chargeFirst(cost int64) *refusal {
+	i, rest := s.interceptor, cost-1
+	whole, failed := i.limiter.Peek(s.ctx, s.caller, cost)
+	if failed == nil && whole.Outcome == limiter.Never {
+		rest = cost
 	}
+	d, r, err := i.take(s.ctx, s.caller, rest, i.cfg.settles())
+	if r != nil && s.held != nil && err == nil && d.Allowed() {
+		s.held.Store(&reserved{r, cost, s.held.Load().Reservation})
+	}
+	if failed == nil && err == nil && d.Outcome == limiter.Deny && whole.Outcome == limiter.Deny {
+		d = whole
+	}
+	return i.judge(s.ctx, s.caller.Route, d, err)
 }

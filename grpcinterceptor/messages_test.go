@@ -170,7 +170,7 @@ func TestMessages_TheCostComesFromEachMessage(t *testing.T) {
 		{"a free one costs the open", []int{0, 0, 0}, 9, codes.OK},
 		{"all there is", []int{7, 0, 3}, 0, codes.OK},
 		{"too much at once", []int{7, 4}, 3, codes.ResourceExhausted},
-		{"more than can ever be", []int{11}, 10, codes.ResourceExhausted},
+		{"more than can ever be costs the open", []int{11}, 9, codes.ResourceExhausted},
 		{"all there is at once", []int{10}, 0, codes.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,6 +180,66 @@ func TestMessages_TheCostComesFromEachMessage(t *testing.T) {
 			_, _, err := converse(as(t, "alice"), client, tt.lengths...)
 			assert.Equal(t, tt.code, status.Code(err))
 			assert.Equal(t, tt.left, left(t, l))
+		})
+	}
+}
+
+// The handler runs before the first message is known, so a caller who could get the
+// open back by a message that cannot pay would run handlers for nothing.
+func TestMessages_ARefusedFirstMessageStillCostsTheOpen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		length   int
+		used     int64 // by a request before
+		requests int64 // the budget of them; 0: none
+		ran      int
+		settles  bool
+	}{
+		"never":                  {100, 0, 3, 3, false},
+		"deny":                   {5, 1, 3, 2, false},
+		"never-with-tokens-only": {100, 0, 0, 5, false},
+		"deny-with-tokens-only":  {5, 1, 0, 4, false},
+		"never-settles":          {100, 0, 3, 3, true},
+		"deny-settles":           {5, 1, 3, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budgets := []limiter.Budget{perUser(limiter.PerHour(5))}
+			if tt.requests > 0 {
+				b := perUser(limiter.PerHour(tt.requests))
+				b.Name, b.PerRequest = "requests", true
+				budgets = append(budgets, b)
+			}
+			l, _ := newLimiter(t, standing, budgets...)
+			if tt.used > 0 {
+				_, err := l.Take(t.Context(), alicesDuplex, tt.used)
+				require.NoError(t, err)
+			}
+			cfg := byLength
+			cfg.Settles = tt.settles
+			var ran atomic.Int64
+			client, stop := act(t, &acting{stream: func(s conversation) error {
+				ran.Add(1)
+				for range 3 {
+					if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+						return err
+					}
+				}
+				_, err := s.Recv()
+				return err
+			}}, intercept(t, l, users, cfg))
+			for range 40 {
+				stream, err := client.FullDuplexCall(as(t, "alice"))
+				require.NoError(t, err)
+				err = stream.Send(&grpc_testing.StreamingOutputCallRequest{
+					Payload: &grpc_testing.Payload{Body: make([]byte, tt.length)},
+				})
+				if err != nil {
+					require.ErrorIs(t, err, io.EOF)
+				}
+				_, err = drain(stream, func() error { _, err := stream.Recv(); return err })
+				require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			}
+			stop()
+			assert.EqualValues(t, tt.ran, ran.Load())
 		})
 	}
 }
@@ -220,8 +280,8 @@ func TestMessages_AClientWaitsForItsFirstMessageAndSucceeds(t *testing.T) {
 	}, log.answers())
 }
 
-// The open and the message that it has paid for are one request, whatever its
-// cost: else a budget of one request could never let such a stream pass.
+// The open and a message that it has paid for are one request; the rest of a first
+// message that costs more is charged, and so a request of its own.
 func TestMessages_AreRequestsToBudgetsPerRequest(t *testing.T) {
 	requests := bucket(3)
 	requests.Name, requests.PerRequest = "requests", true
@@ -232,8 +292,8 @@ func TestMessages_AreRequestsToBudgetsPerRequest(t *testing.T) {
 	}{
 		{[]int{1, 1, 1, 1}, 3, 97},
 		{[]int{0, 0, 0, 0}, 3, 99},
-		{[]int{20, 20, 20, 20}, 3, 40},
-		{[]int{100, 0, 0, 0}, 3, 0},
+		{[]int{20, 20, 20, 20}, 2, 60},
+		{[]int{100, 0, 0, 0}, 2, 0},
 	} {
 		l, _ := newLimiter(t, standing, requests, bucket(100))
 		client := start(t, "bufconn", chain(intercept(t, l, users, byLength))...).client(t, "{}")

@@ -39,6 +39,16 @@ type hold struct{ atomic.Pointer[reserved] }
 type reserved struct {
 	*limiter.Reservation
 	cost int64
+	open *limiter.Reservation // has paid 1 of the cost, of a first message; or nil
+}
+
+// Settle books the actual cost, and then no longer what the open has paid of it.
+func (r *reserved) Settle(ctx context.Context, actual int64) error {
+	err := r.Reservation.Settle(ctx, actual)
+	if err != nil || r.open == nil {
+		return err
+	}
+	return r.open.Cancel(ctx)
 }
 
 // Settle settles what is held; see [Settle].
@@ -63,7 +73,7 @@ func (i *Interceptor) take(
 func (m *mark) hold(r *limiter.Reservation, cost int64) {
 	if r != nil {
 		m.held = new(hold)
-		m.held.Store(&reserved{r, cost})
+		m.held.Store(&reserved{Reservation: r, cost: cost})
 	}
 }
 
