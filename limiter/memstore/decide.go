@@ -141,7 +141,7 @@ func pick(draws []draw, now int64, decision *limiter.Decision) {
 			d.charge.Result = root(draws, i).charge.Result
 			continue
 		}
-		d.result(now)
+		result(d.charge, &d.account, d.used, now, d.cost, d.outcome)
 		if !d.charge.Shadow && (best == nil || d.decidesBefore(best)) {
 			best = d
 		}
@@ -150,21 +150,22 @@ func pick(draws []draw, now int64, decision *limiter.Decision) {
 		decision.Outcome = limiter.Allow
 		return
 	}
-	c := best.charge
-	decision.Outcome, decision.Budget, decision.Limit = c.Result.Outcome, c.Key.Budget, c.Limit
-	decision.Remaining = c.Result.Remaining
-	decision.RetryAfter, decision.ResetAfter = c.Result.RetryAfter, c.Result.ResetAfter
+	decide(best.charge, decision)
 }
 
-// result writes the result of a lead.
-func (d *draw) result(now int64) {
-	r := &d.charge.Result
-	r.Outcome = limiter.Outcome(d.outcome)
-	r.Remaining = d.class.rule.Remaining(d.used)
-	r.ResetAfter = time.Duration(d.account.Reset(now))
+// result writes the result of a charge whose account, as a, has used units used
+// at now.
+func result(
+	c *limiter.Charge, a *account.Account, used account.Uint128, now int64, cost uint64,
+	outcome account.Outcome,
+) {
+	r := &c.Result
+	r.Outcome = limiter.Outcome(outcome)
+	r.Remaining = a.Limit.Remaining(used)
+	r.ResetAfter = time.Duration(a.Reset(now))
 	r.RetryAfter = 0
-	if d.outcome == account.Deny {
-		r.RetryAfter = time.Duration(d.account.Wait(d.used, now, d.cost))
+	if outcome == account.Deny {
+		r.RetryAfter = time.Duration(a.Wait(used, now, cost))
 	}
 }
 

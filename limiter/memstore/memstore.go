@@ -98,6 +98,7 @@ func (s *Store) decide(
 	var decision limiter.Decision
 	var err error
 	switch n := len(charges); {
+	case n == 1 && s.one(&charges[0], take, &decision):
 	case n == 1: // the sizes that spare the common requests an allocation
 		var draws [1]draw
 		err = s.run(draws[:], charges, take, &decision)
