@@ -165,3 +165,33 @@ func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
 		require.Equal(t, i+1, c.class(uint32(i+1)).limit.Tokens)
 	}
 }
+
+// Two limiters may announce the same budget; the last to withdraw it gives its
+// share to the others.
+func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
+	c := newCatalog(40_000)
+	sharers := func() []int64 {
+		return []int64{c.regions[0].pools.Load(), c.regions[1].pools.Load()}
+	}
+	c.plan([]string{"a", "b"}, 1)
+	c.plan([]string{"a"}, 1)
+	c.plan([]string{"a"}, -1)
+	assert.Equal(t, []int64{2, 2}, sharers(), "one of two")
+	a := budgetPool(c, "a", false)
+	assert.EqualValues(t, 15_000-256, a.share())
+	a.spill.Store(4)
+	assert.EqualValues(t, 15_000-4*256, a.share(), "overflow accounts of four places")
+	c.plan([]string{"a"}, -1)
+	assert.Equal(t, []int64{1, 1}, sharers(), "none is left")
+	assert.EqualValues(t, 30_000-256, c.pools[poolID{"b", false}].share())
+	budgetPool(c, "a", false)
+	assert.Equal(t, []int64{2, 1}, sharers(), "it is charged nevertheless")
+	c.plan([]string{"a"}, -1)
+	c.plan([]string{"b"}, -1)
+	assert.Equal(t, []int64{0, 0}, sharers())
+	assert.EqualValues(t, 30_000-256, c.pools[poolID{"b", false}].share(), "all of it, when next")
+	c.plan([]string{"a"}, 1)
+	assert.Equal(t, []int64{1, 1}, sharers(), "announced again")
+	c.plan([]string{"a"}, -1)
+	assert.Equal(t, []int64{0, 0}, sharers())
+}
