@@ -145,7 +145,12 @@ func (r *runner) runOne(ctx context.Context, i int) (fate, error) {
 		}
 	}
 	for j, tests := range r.tests {
-		switch err := r.command(ctx, tests, programs[j], i+1, r.timeouts[j]).Run(); {
+		run := func() error { return r.command(ctx, tests, programs[j], i+1, r.timeouts[j]).Run() }
+		err := run()
+		if err != nil && !failed(err) && ctx.Err() == nil { // something ended it
+			err = run()
+		}
+		switch {
 		case failed(err):
 			return dead, nil
 		case err != nil:
