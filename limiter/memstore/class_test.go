@@ -195,3 +195,26 @@ func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
 	c.plan([]string{"a"}, -1)
 	assert.Equal(t, []int64{0, 0}, sharers())
 }
+
+// Where a log may not take its room it keeps few entries, and a budget with logs
+// sets more room aside for its overflow accounts.
+func TestCatalog_TightLogsAreSmall(t *testing.T) {
+	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 9, Per: time.Second}
+	one := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 1, Per: time.Second}
+	for _, k := range []kind{tightLog, overflow} {
+		c := newCatalog(40_000)
+		bucket, _ := c.pin(charge("a", "user", limiter.PerSecond(9)), k)
+		assert.EqualValues(t, 1, bucket.size)
+		assert.EqualValues(t, 1, bucket.pool.spill.Load())
+		tight, _ := c.pin(charge("a", "user", log), k)
+		assert.EqualValues(t, 1+tightEntries/2, tight.size)
+		assert.EqualValues(t, tightEntries, tight.rule.Entries)
+		single, _ := c.pin(charge("a", "user", one), k)
+		assert.EqualValues(t, 2, single.size)
+		assert.EqualValues(t, 1, single.rule.Entries)
+		whole, _ := c.pin(charge("a", "user", log), ownAccount)
+		assert.EqualValues(t, 1+(9+1)/2, whole.size)
+		assert.NotEqualValues(t, tightEntries, whole.rule.Entries)
+		assert.EqualValues(t, 1+tightEntries/2, tight.pool.spill.Load())
+	}
+}
