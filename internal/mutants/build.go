@@ -181,7 +181,7 @@ func (b *builder) blame(out string) bool {
 
 // compileTests returns the test program of a package under an overlay.
 func compileTests(ctx context.Context, root, pkg, overlay, out string) (string, error) {
-	program := filepath.Join(out, strings.ReplaceAll(pkg, "/", "_")+".test")
+	program := filepath.Join(out, strings.ReplaceAll(pkg, "/", "_")+".mutants")
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w",
 		"-overlay="+overlay, "-o", program, "./"+pkg)
 	cmd.Dir = root
