@@ -113,24 +113,31 @@ func TestStore_AKeyIsTheSameInAnyCompany(t *testing.T) {
 }
 
 func TestStore_ChargesThatAreUsedAgainShowNothingOld(t *testing.T) {
-	now := &clock{}
-	store := newStore(t, memstore.Config{Now: now.now})
-	charges := []limiter.Charge{{Key: limiter.Key{Budget: "a"}, Limit: limiter.PerSecond(1), Cost: 1}}
-	_, err := store.Take(context.Background(), charges)
-	require.NoError(t, err)
-	_, _, _, taken := charges[0].Receipt.Taken()
-	assert.True(t, taken)
-	denied, err := store.Take(context.Background(), charges)
-	require.NoError(t, err)
-	require.Equal(t, time.Second, denied.RetryAfter)
-	_, _, _, taken = charges[0].Receipt.Taken()
-	assert.False(t, taken)
-	now.advance(time.Second)
-	allowed, err := store.Take(context.Background(), charges)
-	require.NoError(t, err)
-	assert.True(t, allowed.Allowed())
-	assert.Zero(t, allowed.RetryAfter)
-	assert.Zero(t, charges[0].Result.RetryAfter)
+	for n := 1; n <= 2; n++ {
+		now := &clock{}
+		store := newStore(t, memstore.Config{Now: now.now})
+		charges := make([]limiter.Charge, n)
+		for i := range charges {
+			charges[i] = limiter.Charge{Key: limiter.Key{Route: fmt.Sprint(i)},
+				Limit: limiter.PerSecond(1), Cost: 1}
+		}
+		take := func() limiter.Decision {
+			d, err := store.Take(context.Background(), charges)
+			require.NoError(t, err)
+			for _, c := range charges {
+				_, _, _, taken := c.Receipt.Taken()
+				assert.Equal(t, d.Allowed(), taken)
+				assert.Equal(t, d.RetryAfter, c.Result.RetryAfter)
+			}
+			return d
+		}
+		require.True(t, take().Allowed())
+		require.Equal(t, time.Second, take().RetryAfter)
+		now.advance(time.Second)
+		allowed := take()
+		assert.True(t, allowed.Allowed())
+		assert.Zero(t, allowed.RetryAfter)
+	}
 }
 
 func TestStore_NamesTheBudgetWhoseKeyHasTwoLimits(t *testing.T) {
