@@ -74,7 +74,7 @@ func TestStore_WithoutAClockReadsTheRealOne(t *testing.T) {
 			return d
 		}
 		bucket := limiter.Limit{Tokens: 1, Per: 3 * time.Second}
-		window := limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 1, Per: 10 * time.Second}
+		window := limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 1, Per: 7 * time.Second}
 		require.True(t, take(bucket).Allowed())
 		time.Sleep(time.Second)
 		assert.Equal(t, 2*time.Second, take(bucket).RetryAfter)
@@ -82,7 +82,7 @@ func TestStore_WithoutAClockReadsTheRealOne(t *testing.T) {
 		assert.True(t, take(bucket).Allowed())
 
 		require.True(t, take(window).Allowed())
-		left := 10*time.Second - time.Duration(time.Now().UnixNano())%(10*time.Second)
+		left := window.Per - time.Duration(time.Now().UnixNano())%window.Per
 		assert.Equal(t, left, take(window).RetryAfter, "windows are those of the epoch")
 	})
 }
