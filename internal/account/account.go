@@ -103,16 +103,13 @@ func (a *Account) Used(now int64) Uint128 {
 	case RollingLog:
 		return Uint128{Lo: a.Log.used(now, a.Limit.Per)}
 	default:
-		return a.bucketUsed(now)
+		ns, rest := a.untilFull(now)
+		return mul(ns, a.Limit.Tokens).add(Uint128{Lo: rest})
 	}
 }
 
-func (a *Account) bucketUsed(now int64) Uint128 {
-	ns, rest := a.untilFull(now)
-	return mul(ns, a.Limit.Tokens).add(Uint128{Lo: rest})
-}
-
-// bucketState is the inverse of bucketUsed.
+// bucketState returns the state of a token bucket of which used units are used at
+// now.
 func bucketState(l *Limit, used Uint128, now int64) State {
 	ns, rest := used.div(l.Tokens)
 	if ns > uint64(math.MaxInt64)-uint64(now) {

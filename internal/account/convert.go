@@ -48,7 +48,7 @@ var emptyState = State{At: math.MinInt64}
 // saturated as its state is.
 func (l *Limit) bucket(used Uint128, now int64) (Account, Uint128) {
 	a := Account{Limit: l, State: bucketState(l, used, now)}
-	return a, a.bucketUsed(now)
+	return a, a.Used(now)
 }
 
 // rebase converts the units used under l to those of next, so that the balance

@@ -132,9 +132,9 @@ func (s *Store) insert(d *draw, now int64) {
 	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
 }
 
-// pick writes the results and the decision (R6).
+// pick writes the results and the decision.
 func pick(draws []draw, now int64, decision *limiter.Decision) {
-	var best *draw
+	var p picker
 	for i := range draws {
 		d := &draws[i]
 		if d.lead != i {
@@ -142,15 +142,54 @@ func pick(draws []draw, now int64, decision *limiter.Decision) {
 			continue
 		}
 		result(d.charge, &d.account, d.used, now, d.cost, d.outcome)
-		if !d.charge.Shadow && (best == nil || d.decidesBefore(best)) {
-			best = d
+		p.offer(d.charge, d.used, &d.class.rule)
+	}
+	p.decide(decision)
+}
+
+// picker finds the charge that decides (R6): never, else deny with the longest
+// wait, else the least left; ties by key. A shadow never does.
+type picker struct {
+	best *limiter.Charge // nil where nothing is enforced
+	used account.Uint128 // of its capacity, for allow
+	rule *account.Limit
+}
+
+// offer compares a charge that has its result.
+func (p *picker) offer(c *limiter.Charge, used account.Uint128, rule *account.Limit) {
+	if !c.Shadow && (p.best == nil || p.before(c, used, rule)) {
+		p.best, p.used, p.rule = c, used, rule
+	}
+}
+
+func (p *picker) before(c *limiter.Charge, used account.Uint128, rule *account.Limit) bool {
+	r, o := &c.Result, &p.best.Result
+	switch {
+	case r.Outcome != o.Outcome:
+		return r.Outcome > o.Outcome
+	case r.RetryAfter != o.RetryAfter:
+		return r.RetryAfter > o.RetryAfter
+	case r.Outcome == limiter.Allow:
+		more := account.CompareRatios(used, rule.Capacity(), p.used, p.rule.Capacity())
+		if more != 0 {
+			return more > 0
 		}
 	}
-	if best == nil {
+	if a, b := c.Key.Budget, p.best.Key.Budget; a != b {
+		return a < b
+	}
+	return c.Key.Compare(p.best.Key) < 0
+}
+
+func (p *picker) decide(decision *limiter.Decision) {
+	if p.best == nil {
 		decision.Outcome = limiter.Allow
 		return
 	}
-	decide(best.charge, decision)
+	r := &p.best.Result
+	decision.Outcome, decision.Budget, decision.Limit = r.Outcome, p.best.Key.Budget, p.best.Limit
+	decision.Remaining, decision.RetryAfter, decision.ResetAfter =
+		r.Remaining, r.RetryAfter, r.ResetAfter
 }
 
 // result writes the result of a charge whose account, as a, has used units used
@@ -173,33 +212,18 @@ func result(
 // what the others had.
 func receipts(draws []draw, now int64, allowed bool) {
 	for i := range draws {
-		c, lead := draws[i].charge, root(draws, i)
-		if !allowed || lead.outcome != account.Allow {
-			c.Receipt = limiter.Receipt{}
-			continue
-		}
-		var place uint64
+		lead, place := root(draws, i), uint64(ownPlace)
 		if lead.overflow {
-			place = placeInOverflow
+			place = overflowPlace
 		}
-		c.Receipt = limiter.NewReceipt(now, c.Cost, place)
+		receipt(draws[i].charge, allowed && lead.outcome == account.Allow, now, place)
 	}
 }
 
-// decidesBefore reports whether d decides rather than other, both leads: never,
-// else deny with the longest wait, else the least left; ties by key.
-func (d *draw) decidesBefore(other *draw) bool {
-	r, o := &d.charge.Result, &other.charge.Result
-	switch {
-	case r.Outcome != o.Outcome:
-		return r.Outcome > o.Outcome
-	case r.RetryAfter != o.RetryAfter:
-		return r.RetryAfter > o.RetryAfter
-	case r.Outcome == limiter.Allow:
-		x, y := d.class.rule.Capacity(), other.class.rule.Capacity()
-		if more := account.CompareRatios(d.used, x, other.used, y); more != 0 {
-			return more > 0
-		}
+func receipt(c *limiter.Charge, paid bool, now int64, place uint64) {
+	if !paid {
+		c.Receipt = limiter.Receipt{}
+		return
 	}
-	return d.charge.Key.Compare(other.charge.Key) < 0
+	c.Receipt = limiter.NewReceipt(now, c.Cost, place)
 }

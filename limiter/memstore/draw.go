@@ -29,33 +29,19 @@ type draw struct {
 	overflow bool // drawn on an overflow account
 }
 
-// placeInOverflow marks a receipt of an overflow account.
-const placeInOverflow = 1
+// Where the account of a receipt is.
+const (
+	ownPlace = iota
+	overflowPlace
+)
 
-// place finds the shard and the name of each charge's account. What a charge has
-// in common with the one before is not hashed again.
+// place finds the shard and the name of each charge's account.
 func (s *Store) place(draws []draw, charges []limiter.Charge, locks *lockSet) {
-	var principal, route lanes
-	var last *limiter.Key
+	var last caller
 	for i := range draws {
 		d, c := &draws[i], &charges[i]
-		if last == nil || last.Principal != c.Key.Principal {
-			principal = s.hash.principal(&c.Key.Principal)
-		}
-		if last == nil || last.Route != c.Key.Route {
-			route = s.hash.named(lanes{}, c.Key.Route, &placeRoute)
-		}
-		last = &c.Key
-		name := s.hash.named(principal.add(route), c.Key.Budget, &placeBudget)
-		if c.Key.Workload != "" {
-			name = s.hash.brought(name, c.Key.Workload, &placeWorkload)
-		}
-		d.name = name.fingerprint()
-		number := principal.shard(d.name)
-		d.charge, d.shard, d.cost, d.lead = c, &s.shards[number], uint64(c.Cost), i
-		if locks.only != d.shard {
-			s.addLock(locks, number)
-		}
+		name, number := s.hash.key(&c.Key, &last)
+		d.charge, d.name, d.shard, d.cost, d.lead = c, name, s.addLock(locks, number), uint64(c.Cost), i
 	}
 }
 

@@ -3,6 +3,7 @@ package memstore
 import (
 	"hash/maphash"
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/ration-go/ration/limiter"
 )
@@ -18,10 +19,13 @@ type fingerprint struct {
 // hashed by itself and weighed by its place, so that no two parts run into one
 // another. What callers bring (tenant, id, workload) is hashed twice, by two
 // seeds; the names that the service gives (budget, kind, route), which nobody
-// can make up, once.
-type hasher struct{ a, b maphash.Seed }
+// can make up, once, and mostly not even that: they are few, and known.
+type hasher struct {
+	a, b  maphash.Seed
+	known [256]atomic.Pointer[names] // never replaced once set
+}
 
-func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
+func (h *hasher) seed() { h.a, h.b = maphash.MakeSeed(), maphash.MakeSeed() }
 
 // lanes is the sums of some parts of a key under both seeds.
 type lanes struct{ a, b uint64 }
@@ -61,15 +65,58 @@ func (h *hasher) brought(l lanes, part string, at *place) lanes {
 	}
 }
 
-func (h *hasher) principal(p *limiter.Principal) lanes {
-	l := h.named(lanes{}, p.Kind, &placeKind)
-	l = h.brought(l, p.Tenant, &placeTenant)
-	return h.brought(l, p.ID, &placeID)
+// names is the names that the service gives in a key, and their lanes.
+type names struct {
+	budget, kind, route string
+	lanes               lanes
 }
 
-// shard returns the number of the shard of a key whose principal has the lanes
-// p: the principal alone chooses it, so that the budgets of one caller need one
-// lock. Where there is none, the whole key f does.
+// names returns the lanes of the names in k. Equal strings at one address, as a
+// service's names are, compare faster than they hash.
+func (h *hasher) names(k *limiter.Key) lanes {
+	i := 31*len(k.Budget) + 7*len(k.Route) + 3*len(k.Principal.Kind)
+	if n := len(k.Route); n > 0 {
+		i += int(k.Route[n-1]) + int(k.Route[n/2])
+	}
+	place := &h.known[i%len(h.known)]
+	n := place.Load()
+	if n != nil && n.budget == k.Budget && n.route == k.Route && n.kind == k.Principal.Kind {
+		return n.lanes
+	}
+	l := h.named(lanes{}, k.Budget, &placeBudget)
+	l = h.named(l, k.Principal.Kind, &placeKind)
+	l = h.named(l, k.Route, &placeRoute)
+	if n == nil {
+		place.Store(&names{k.Budget, k.Principal.Kind, k.Route, l})
+	}
+	return l
+}
+
+// caller is the lanes of a key's tenant and id.
+type caller struct {
+	principal *limiter.Principal // nil: none yet
+	lanes     lanes
+}
+
+// key returns the fingerprint of a key and the number of its shard. It keeps the
+// caller in last, for the request's next key.
+func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
+	p := &k.Principal
+	if q := last.principal; q == nil || q.ID != p.ID || q.Tenant != p.Tenant {
+		last.principal = p
+		last.lanes = h.brought(h.brought(lanes{}, p.Tenant, &placeTenant), p.ID, &placeID)
+	}
+	l := h.names(k).add(last.lanes)
+	if k.Workload != "" {
+		l = h.brought(l, k.Workload, &placeWorkload)
+	}
+	f := l.fingerprint()
+	return f, last.lanes.shard(f)
+}
+
+// shard returns the number of the shard of a key whose tenant and id have the
+// lanes p: they alone choose it, so that the budgets of one caller need one lock.
+// Where there are none, the whole key f does.
 func (p lanes) shard(f fingerprint) uint8 {
 	if p.a == 0 {
 		return uint8(f.high >> 56)

@@ -9,17 +9,22 @@ type lockSet struct {
 	n    int
 }
 
-func (s *Store) addLock(set *lockSet, number uint8) {
+// addLock adds a shard and returns it.
+func (s *Store) addLock(set *lockSet, number uint8) *shard {
+	added := &s.shards[number]
+	if set.only == added {
+		return added
+	}
 	word, bit := &set.many[number/64], uint64(1)<<(number%64)
-	if *word&bit != 0 {
-		return
+	if *word&bit == 0 {
+		*word |= bit
+		if set.n++; set.n == 1 {
+			set.only = added
+		} else {
+			set.only = nil
+		}
 	}
-	*word |= bit
-	if set.n++; set.n == 1 {
-		set.only = &s.shards[number]
-	} else {
-		set.only = nil
-	}
+	return added
 }
 
 // lock locks in ascending order, so that requests cannot wait for one another.

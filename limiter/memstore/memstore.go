@@ -51,11 +51,11 @@ func New(cfg Config) (*Store, error) {
 		cfg.MaxAccounts = 1_000_000
 	}
 	s := &Store{
-		hash:    newHasher(),
 		now:     cfg.Now,
 		start:   time.Now(),
 		classes: newCatalog(cfg.MaxAccounts),
 	}
+	s.hash.seed()
 	s.base = instant.Of(s.start)
 	s.latest.Store(math.MinInt64)
 	return s, nil
@@ -76,39 +76,45 @@ func (s *Store) Unplan(budgets []string) { s.classes.plan(budgets, -1) }
 // Take decides the charges together and debits all or none; see [limiter.Store].
 // The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
 // is not valid, or ctx's own where it has ended.
-func (s *Store) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
-	return s.decide(ctx, charges, true)
+func (s *Store) Take(
+	ctx context.Context, charges []limiter.Charge,
+) (decision limiter.Decision, err error) {
+	err = s.decide(ctx, charges, true, &decision)
+	return decision, err
 }
 
 // Peek says what Take would say, and changes nothing. Its errors are those of
 // Take.
-func (s *Store) Peek(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
-	return s.decide(ctx, charges, false)
+func (s *Store) Peek(
+	ctx context.Context, charges []limiter.Charge,
+) (decision limiter.Decision, err error) {
+	err = s.decide(ctx, charges, false, &decision)
+	return decision, err
 }
 
 func (s *Store) decide(
-	ctx context.Context, charges []limiter.Charge, take bool,
-) (limiter.Decision, error) {
+	ctx context.Context, charges []limiter.Charge, take bool, decision *limiter.Decision,
+) error {
 	if err := limiter.CheckTake(charges); err != nil {
-		return limiter.Decision{}, err
+		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return limiter.Decision{}, err
+		return err
 	}
-	var decision limiter.Decision
-	var err error
 	switch n := len(charges); {
-	case n == 1 && s.one(&charges[0], take, &decision):
+	case n == 1 && s.one(&charges[0], take, decision):
+		return nil
+	case n > 1 && n <= few && s.several(charges, take, decision):
+		return nil
 	case n == 1: // the sizes that spare the common requests an allocation
 		var draws [1]draw
-		err = s.run(draws[:], charges, take, &decision)
-	case n <= 4:
-		var draws [4]draw
-		err = s.run(draws[:n], charges, take, &decision)
+		return s.run(draws[:], charges, take, decision)
+	case n <= few:
+		var draws [few]draw
+		return s.run(draws[:n], charges, take, decision)
 	default:
-		err = s.run(make([]draw, n), charges, take, &decision)
+		return s.run(make([]draw, n), charges, take, decision)
 	}
-	return decision, err
 }
 
 // run is one request: one set of locks, one instant.
@@ -189,7 +195,7 @@ func (s *Store) correct(d *draw, now int64) {
 	d.charge.Receipt = limiter.Receipt{}
 	d.pin(s, ownAccount)
 	defer func() { d.class.unpin() }()
-	if place == placeInOverflow {
+	if place == overflowPlace {
 		d.spill(s)
 	}
 	if d.correctKept(s, now, at) || d.charge.Cost <= 0 {
