@@ -63,8 +63,8 @@ const few = 4
 type hit struct {
 	shard   *shard
 	record  *record
-	rule    *account.Limit
 	name    fingerprint
+	account account.Account
 	used    account.Uint128
 	outcome account.Outcome
 }
@@ -82,12 +82,27 @@ func (s *Store) several(charges []limiter.Charge, take bool, decision *limiter.D
 	}
 	read := s.readHook()
 	s.lock(&locks)
-	kept := s.findAll(hits, charges)
-	if kept {
-		answer(hits, charges, s.instant(read), take, decision)
+	if !s.findAll(hits, charges) {
+		s.unlock(&locks)
+		return false
+	}
+	now := s.instant(read)
+	allowed := judgeAll(hits, charges, now)
+	if allowed {
+		debitAll(hits, charges, now, take)
 	}
 	s.unlock(&locks)
-	return kept
+	var p picker
+	for i := range hits {
+		h, c := &hits[i], &charges[i]
+		result(c, &h.account, h.used, now, uint64(c.Cost), h.outcome)
+		if take {
+			receipt(c, allowed && h.outcome == account.Allow, now, ownPlace)
+		}
+		p.offer(c, h.used, h.account.Limit)
+	}
+	p.decide(decision)
+	return true
 }
 
 // findAll finds what find does of each charge, and reports whether all are there
@@ -95,48 +110,42 @@ func (s *Store) several(charges []limiter.Charge, take bool, decision *limiter.D
 func (s *Store) findAll(hits []hit, charges []limiter.Charge) bool {
 	for i := range hits {
 		h := &hits[i]
-		h.record, h.rule = s.find(h.shard, h.name, &charges[i].Limit)
-		if h.record == nil {
+		r, rule := s.find(h.shard, h.name, &charges[i].Limit)
+		if r == nil {
 			return false
 		}
 		for j := range i {
-			if hits[j].record == h.record {
+			if hits[j].record == r {
 				return false
 			}
 		}
+		h.record, h.account.Limit, h.account.State = r, rule, r.state
 	}
 	return true
 }
 
-// answer decides the charges together, debits all or none, and writes results,
-// receipts and the decision.
-func answer(
-	hits []hit, charges []limiter.Charge, now int64, take bool, decision *limiter.Decision,
-) {
+// judgeAll decides the charges, and reports whether the request is allowed.
+func judgeAll(hits []hit, charges []limiter.Charge, now int64) bool {
 	allowed := true
 	for i := range hits {
 		h, c := &hits[i], &charges[i]
-		a := account.Account{Limit: h.rule, State: h.record.state}
-		h.used = a.Used(now)
-		h.outcome = h.rule.Judge(h.used, uint64(c.Cost))
+		h.used = h.account.Used(now)
+		h.outcome = h.account.Limit.Judge(h.used, uint64(c.Cost))
 		allowed = allowed && (h.outcome == account.Allow || c.Shadow)
 	}
-	var p picker
+	return allowed
+}
+
+// debitAll debits what can be paid.
+func debitAll(hits []hit, charges []limiter.Charge, now int64, take bool) {
 	for i := range hits {
-		h, c := &hits[i], &charges[i]
-		a := account.Account{Limit: h.rule, State: h.record.state}
-		pays, cost := allowed && h.outcome == account.Allow, uint64(c.Cost)
-		if pays && cost > 0 {
-			h.used = a.Debit(h.used, now, cost)
-			if take {
-				h.record.state = a.State
-			}
+		h, cost := &hits[i], uint64(charges[i].Cost)
+		if h.outcome != account.Allow || cost == 0 {
+			continue
 		}
-		result(c, &a, h.used, now, cost, h.outcome)
+		h.used = h.account.Debit(h.used, now, cost)
 		if take {
-			receipt(c, pays, now, ownPlace)
+			h.record.state = h.account.State
 		}
-		p.offer(c, h.used, h.rule)
 	}
-	p.decide(decision)
 }
