@@ -57,10 +57,10 @@ func (s Scope) Personal() bool { return s&(ByTenant|ByPrincipal) != 0 }
 // not allocate.
 func (l *Limiter) TakeEach(
 	ctx context.Context, c Caller, cost int64, each func(*Budget, *Charge),
-) (Decision, error) {
+) (d Decision, err error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	d, err := l.take(ctx, q, &c, cost)
+	err = l.take(ctx, q, &c, cost, &d)
 	if err == nil {
 		q.show(each)
 	}

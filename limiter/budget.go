@@ -72,22 +72,24 @@ type budget struct {
 	warned atomic.Bool // an invalid answer of LimitFor was logged
 }
 
-// key returns the key of the account that c draws on.
-func (b *budget) key(c *Caller) Key {
-	k := Key{Budget: b.Name}
+// key writes the key of the account that c draws on.
+func (b *budget) key(c *Caller, k *Key) {
+	k.Budget = b.Name
 	switch {
 	case b.Scope&ByPrincipal != 0:
 		k.Principal = c.Principal
 	case b.Scope&ByTenant != 0:
 		k.Principal = tenant(c.Principal)
+	default:
+		k.Principal = Principal{}
 	}
+	k.Route, k.Workload = "", ""
 	if b.Scope&ByRoute != 0 {
 		k.Route = c.Route
 	}
 	if b.Scope&ByWorkload != 0 {
 		k.Workload = c.Workload
 	}
-	return k
 }
 
 // limitFor returns what LimitFor answers for the parts of a caller in scope.

@@ -139,34 +139,37 @@ func names(budgets []*budget) []string {
 // is the answer of the failure policy already. Else nothing was taken: a
 // *[CostError] for a negative cost, [ErrNobody] where a budget needs a principal
 // and c has none, or ctx's own error. Cost: one Store call, no allocation.
-func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (Decision, error) {
+func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	return l.take(ctx, q, &c, cost)
+	err = l.take(ctx, q, &c, cost, &d)
+	return d, err
 }
 
-func (l *Limiter) take(ctx context.Context, q *request, c *Caller, cost int64) (Decision, error) {
-	d, decided, err := q.prepare(ctx, l, c, cost)
+func (l *Limiter) take(
+	ctx context.Context, q *request, c *Caller, cost int64, d *Decision,
+) error {
+	decided, err := q.prepare(ctx, l, c, cost, d)
 	if !decided {
 		start := l.asking()
-		d, err = l.store.Take(ctx, q.charges)
+		*d, err = l.store.Take(ctx, q.charges)
 		l.asked(start, err)
 		if err != nil {
-			d, err = q.fail(ctx, err)
+			*d, err = q.fail(ctx, err)
 		}
 	}
 	if l.observer != nil && err == nil {
-		l.observe(q, &d)
+		l.observe(q, d)
 	}
-	return d, err
+	return err
 }
 
 // Peek says what Take would say now, and changes nothing: no balance, no metric.
 // Its errors are those of Take.
-func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, error) {
+func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	d, decided, err := q.prepare(ctx, l, &c, cost)
+	decided, err := q.prepare(ctx, l, &c, cost, &d)
 	if !decided {
 		start := l.asking()
 		d, err = l.store.Peek(ctx, q.charges)
@@ -195,13 +198,16 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 	var own []Charge
 	for _, b := range *l.budgets.Load() {
 		if b.Scope&ByPrincipal != 0 && b.applies(c.Route) {
-			own = append(own, Charge{Key: b.key(&c), Limit: b.Limit})
+			charge := Charge{Limit: b.Limit}
+			b.key(&c, &charge.Key)
+			own = append(own, charge)
 		}
 	}
 	return store.Reset(ctx, own)
 }
 
-// request is the charges of one request and the budgets that they belong to.
+// request is the charges of one request and the budgets that they belong to. It is
+// used again for others, and keeps what the last one left beyond its slices.
 type request struct {
 	charges []Charge
 	budgets []*budget
@@ -212,34 +218,34 @@ type request struct {
 func (l *Limiter) borrow() *request { return l.requests.Get().(*request) }
 
 func (l *Limiter) giveBack(q *request) {
-	clear(q.charges)
-	clear(q.budgets)
-	clear(q.shadows)
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
 	q.blocked = nil
 	l.requests.Put(q)
 }
 
-// prepare makes the charges of a request; decided says that it needs no store.
+// prepare makes the charges of a request, or writes the decision of one that
+// needs no store: then it is decided, as it is where there is an error.
 func (q *request) prepare(
-	ctx context.Context, l *Limiter, c *Caller, cost int64,
-) (d Decision, decided bool, err error) {
+	ctx context.Context, l *Limiter, c *Caller, cost int64, d *Decision,
+) (decided bool, err error) {
 	if err := checkCost(cost); err != nil {
-		return d, true, err
+		return true, err
 	}
 	if err := ctx.Err(); err != nil {
-		return d, true, err
+		return true, err
 	}
 	if err := q.fill(ctx, l, c, cost); err != nil {
-		return d, true, err
+		return true, err
 	}
 	switch {
 	case q.blocked != nil:
-		return Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}, true, nil
+		*d = Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}
 	case len(q.charges) == 0:
-		return Decision{Outcome: Allow}, true, nil
+		d.Outcome = Allow
+	default:
+		return false, nil
 	}
-	return d, false, nil
+	return true, nil
 }
 
 // fill makes one charge for each budget that applies to c. Budgets by workload
@@ -260,12 +266,18 @@ func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) e
 }
 
 func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cost int64) {
-	key := b.key(c)
-	limit := b.Limit
-	if b.LimitFor != nil {
-		limit = b.limitFor(ctx, Caller{key.Principal, key.Route, key.Workload}, l)
+	n := len(q.charges)
+	if n == cap(q.charges) {
+		q.charges = append(q.charges, Charge{})
 	}
-	switch limit.Algorithm {
+	charge := &q.charges[:n+1][n]
+	b.key(c, &charge.Key)
+	charge.Limit = b.Limit
+	if b.LimitFor != nil {
+		k := &charge.Key
+		charge.Limit = b.limitFor(ctx, Caller{k.Principal, k.Route, k.Workload}, l)
+	}
+	switch charge.Limit.Algorithm {
 	case unlimited:
 		return
 	case blocked:
@@ -276,10 +288,13 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 		}
 		return
 	}
+	charge.Cost = cost
 	if b.PerRequest {
-		cost = 1
+		charge.Cost = 1
 	}
-	q.charges = append(q.charges, Charge{Key: key, Limit: limit, Cost: cost, Shadow: b.Shadow})
+	charge.Shadow = b.Shadow
+	charge.Result, charge.Receipt = Result{}, Receipt{}
+	q.charges = q.charges[:n+1]
 	q.budgets = append(q.budgets, b)
 }
 

@@ -37,9 +37,9 @@ func (l *Limiter) ReserveEach(
 ) (*Reservation, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	d, err := l.take(ctx, q, &c, cost)
-	r := &Reservation{Decision: d, store: l.store, cost: cost}
-	if d.Allowed() {
+	r := &Reservation{store: l.store, cost: cost}
+	err := l.take(ctx, q, &c, cost, &r.Decision)
+	if r.Decision.Allowed() {
 		r.charges = make([]Charge, 0, len(q.charges))
 		r.fixed = make([]bool, 0, len(q.charges))
 		for i := range q.charges {
