@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -267,9 +268,7 @@ func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) e
 
 func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cost int64) {
 	n := len(q.charges)
-	if n == cap(q.charges) {
-		q.charges = append(q.charges, Charge{})
-	}
+	q.charges = slices.Grow(q.charges, 1)
 	charge := &q.charges[:n+1][n]
 	b.key(c, &charge.Key)
 	charge.Limit = b.Limit
