@@ -104,7 +104,7 @@ func (c Config) clone() Config {
 	return c
 }
 
-func (c Config) cost(r *http.Request) int64 {
+func (c *Config) cost(r *http.Request) int64 {
 	if c.Cost == nil {
 		return 1
 	}

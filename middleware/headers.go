@@ -61,10 +61,7 @@ func (s state) nearer(other state) bool {
 
 // tell states what is left, unless a limiter further out has told of a budget
 // that is nearer to its end: a chain speaks with one voice.
-func (m *Middleware) tell(h http.Header, d limiter.Decision) {
-	if d.Budget == "" {
-		return
-	}
+func (m *Middleware) tell(h http.Header, d *limiter.Decision) {
 	now := m.cfg.Headers.state(d)
 	if told, ok := m.cfg.Headers.read(h); ok && !now.nearer(told) {
 		return
@@ -91,7 +88,7 @@ func untell(h http.Header) {
 }
 
 // state returns what the form tells of a decision.
-func (f Headers) state(d limiter.Decision) state {
+func (f Headers) state(d *limiter.Decision) state {
 	s := state{left: d.Remaining}
 	switch {
 	case f == XRateLimit && d.ResetAfter > 0:
@@ -112,7 +109,7 @@ func (f Headers) state(d limiter.Decision) state {
 //
 // rounded down in what is taken off, and so never too short. A window brings all
 // at its end; a log tells only when the last of its entries leaves.
-func untilNext(d limiter.Decision) time.Duration {
+func untilNext(d *limiter.Decision) time.Duration {
 	l := d.Limit
 	after := l.Capacity() - d.Remaining - 1
 	if l.Algorithm != limiter.TokenBucket || after <= 0 {

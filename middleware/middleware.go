@@ -83,32 +83,40 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	caller := limiter.Caller{Principal: who, Route: route, Workload: m.workloads.Request(r)}
-	marked, again := m.mark(r, caller)
+	marked, again := m.mark(r, &caller)
 	if again {
 		next.ServeHTTP(w, r)
 		return
 	}
 	cost := m.cfg.cost(r)
-	d, told, held, err := m.take(r, caller, cost)
-	if err != nil && !storeFailed(err) || !d.Allowed() {
-		m.refuse(w, r, route, d, err)
+	var t taken
+	err = m.take(r, &caller, cost, &t)
+	if err != nil && !storeFailed(err) || !t.decision.Allowed() {
+		m.refuse(w, r, route, t.decision, err)
 		return
 	}
 	m.limiter.Answered(transport, route, passed(err))
-	m.tell(w.Header(), told)
-	m.run(w, marked, route, next, held, cost)
+	if t.told.Budget != "" {
+		m.tell(w.Header(), &t.told)
+	}
+	m.run(w, marked, route, next, t.held, cost)
 	if marked != r {
 		r.Pattern = marked.Pattern // as if the mux had got r itself
 	}
 }
 
-// take charges a request. Besides the decision it returns, for an allowed one,
-// the state that its caller is told: that of the budget nearest to its end, of
-// those that it may be told of, whose name is empty where there is none; and what
-// is held until the cost is known, where it may be corrected.
-func (m *Middleware) take(
-	r *http.Request, c limiter.Caller, cost int64,
-) (d, told limiter.Decision, held *limiter.Reservation, err error) {
+// taken is what became of the charge for a request.
+type taken struct {
+	decision limiter.Decision
+	// told is what the caller of an allowed request is told: the state of the budget
+	// nearest to its end, of those that it may be told of. Where there is none its
+	// Budget is empty.
+	told limiter.Decision
+	held *limiter.Reservation // where the cost may be corrected
+}
+
+// take charges a request.
+func (m *Middleware) take(r *http.Request, c *limiter.Caller, cost int64, t *taken) (err error) {
 	silent := m.cfg.Headers == Off || isGRPC(r)
 	tell := func(b *limiter.Budget, c *limiter.Charge) {
 		if silent || c.Shadow || c.Result.Outcome != limiter.Allow || !m.tells(b) {
@@ -116,26 +124,26 @@ func (m *Middleware) take(
 		}
 		own := limiter.Decision{Outcome: limiter.Allow, Budget: b.Name, Limit: c.Limit,
 			Remaining: c.Result.Remaining, ResetAfter: c.Result.ResetAfter}
-		if told.Budget == "" || closer(own, told) {
-			told = own
+		if t.told.Budget == "" || closer(&own, &t.told) {
+			t.told = own
 		}
 	}
 	switch {
 	case m.cfg.settles():
-		held, err = m.limiter.ReserveEach(r.Context(), c, cost, tell)
-		d = held.Decision
+		t.held, err = m.limiter.ReserveEach(r.Context(), *c, cost, tell)
+		t.decision = t.held.Decision
 	case silent:
-		d, err = m.limiter.Take(r.Context(), c, cost)
+		t.decision, err = m.limiter.Take(r.Context(), *c, cost)
 	default:
-		d, err = m.limiter.TakeEach(r.Context(), c, cost, tell)
+		t.decision, err = m.limiter.TakeEach(r.Context(), *c, cost, tell)
 	}
-	return d, told, held, err
+	return err
 }
 
 // closer reports whether less is left in a than in b, relative to what they
 // hold; of equals, whether a stays so for longer, so that whoever waits for an
 // empty one finds the others refilled, too.
-func closer(a, b limiter.Decision) bool {
+func closer(a, b *limiter.Decision) bool {
 	high, low := bits.Mul64(uint64(a.Remaining), uint64(b.Limit.Capacity()))
 	otherHigh, otherLow := bits.Mul64(uint64(b.Remaining), uint64(a.Limit.Capacity()))
 	if high != otherHigh {

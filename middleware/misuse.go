@@ -91,10 +91,14 @@ func (m *Middleware) routed() bool {
 
 // principal returns who sends a request.
 func (m *Middleware) principal(r *http.Request) (limiter.Principal, error) {
+	if p, ok := m.who.Named(r.Context()); ok {
+		m.watch.nobody.Hit()
+		return p, nil
+	}
 	p, err := m.who.Request(r)
 	switch {
 	case !m.who.Expects():
-	case err == nil && p.Kind != limiter.KindAddress && p.Kind != limiter.KindShared:
+	case err == nil && p.Kind == limiter.KindCertificate:
 		m.watch.nobody.Hit()
 	case m.watch.nobody.Miss():
 		m.limiter.Warn(r.Context(), "no-principal", "no request so far had a principal: the "+

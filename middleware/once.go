@@ -51,12 +51,12 @@ func (c *charged) Value(key any) any {
 // whether it has been charged already. Where a limiter is mounted only once no
 // request can meet it again, and none is marked unless handlers want to know the
 // caller: marking copies the request.
-func (m *Middleware) mark(r *http.Request, caller limiter.Caller) (*http.Request, bool) {
+func (m *Middleware) mark(r *http.Request, caller *limiter.Caller) (*http.Request, bool) {
 	if m.mounts.Load() < 2 && !m.cfg.Caller {
 		return r, false
 	}
 	ctx := r.Context()
-	c := &charged{ctx, m.limiter, caller, identify(r)}
+	c := &charged{ctx, m.limiter, *caller, identify(r)}
 	if ctx.Value(c) != nil {
 		return r, true
 	}

@@ -106,7 +106,7 @@ func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
 		untell(h)
 	}
 	if no.named && m.cfg.Headers != Off {
-		m.tell(h, no.decision)
+		m.tell(h, &no.decision)
 	}
 	if no.status == http.StatusUnauthorized {
 		h.Set("Www-Authenticate", m.who.Challenge())

@@ -27,7 +27,7 @@ import (
 func Settle(ctx context.Context, cost int64) error { return settlement.Settle(ctx, cost) }
 
 // settles reports whether the cost of a request may be corrected later.
-func (c Config) settles() bool { return c.Settles || c.ByStatus != nil }
+func (c *Config) settles() bool { return c.Settles || c.ByStatus != nil }
 
 // run runs the handler of a request that has paid, or reserved, its cost.
 func (m *Middleware) run(
