@@ -77,12 +77,13 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.pass(w, r, route, next)
 		return
 	}
-	who, err := m.principal(r)
+	var caller limiter.Caller
+	err := m.principal(r, &caller.Principal)
 	if err != nil {
 		m.refuse(w, r, route, limiter.Decision{}, err)
 		return
 	}
-	caller := limiter.Caller{Principal: who, Route: route, Workload: m.workloads.Request(r)}
+	caller.Route, caller.Workload = route, m.workloads.Request(r)
 	marked, again := m.mark(r, &caller)
 	if again {
 		next.ServeHTTP(w, r)

@@ -89,13 +89,15 @@ func (m *Middleware) routed() bool {
 	})
 }
 
-// principal returns who sends a request.
-func (m *Middleware) principal(r *http.Request) (limiter.Principal, error) {
-	if p, ok := m.who.Named(r.Context()); ok {
+// principal finds who sends a request.
+func (m *Middleware) principal(r *http.Request, p *limiter.Principal) error {
+	var named bool
+	if *p, named = m.who.Named(r.Context()); named {
 		m.watch.nobody.Hit()
-		return p, nil
+		return nil
 	}
-	p, err := m.who.Request(r)
+	var err error
+	*p, err = m.who.Request(r)
 	switch {
 	case !m.who.Expects():
 	case err == nil && p.Kind == limiter.KindCertificate:
@@ -105,7 +107,7 @@ func (m *Middleware) principal(r *http.Request) (limiter.Principal, error) {
 			"authentication has to be outside the limiter and to call keying.WithPrincipal",
 			slog.Int("requests", misuse.Patience))
 	}
-	return p, err
+	return err
 }
 
 // pass runs the handler, and looks whether it was that of the route: whatever
