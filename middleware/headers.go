@@ -63,15 +63,18 @@ func (s state) nearer(other state) bool {
 // that is nearer to its end: a chain speaks with one voice.
 func (m *Middleware) tell(h http.Header, d *limiter.Decision) {
 	now := m.cfg.Headers.state(d)
-	if told, ok := m.cfg.Headers.read(h); ok && !now.nearer(told) {
-		return
+	if len(h) > 0 { // mostly nobody has written yet
+		if told, ok := m.cfg.Headers.read(h); ok && !now.nearer(told) {
+			return
+		}
 	}
 	if m.cfg.Headers == XRateLimit {
 		values := [3]string{decimal(d.Limit.Capacity()), decimal(now.left), decimal(now.seconds)}
 		h[limitField], h[remainingField], h[resetField] = values[:1:1], values[1:2:2], values[2:]
 		return
 	}
-	values := [2]string{m.policies.of(d.Budget, d.Limit).policy, item(d.Budget, now)}
+	t := m.policies.of(d.Budget, &d.Limit)
+	values := [2]string{t.policy, t.item(now)}
 	h[policyField], h[stateField] = values[:1:1], values[1:]
 }
 
@@ -152,11 +155,10 @@ func parse(left, seconds string) (state, bool) {
 	return state{l, s}, leftErr == nil && secondsErr == nil
 }
 
-// item returns one member of RateLimit. Names of budgets need no escaping.
-func item(budget string, s state) string {
+// item returns one member of RateLimit.
+func (t *texts) item(s state) string {
 	b := make([]byte, 0, 128) // a name of 64 and two numbers: stays on the stack
-	b = appendName(b, budget)
-	b = append(b, ";r="...)
+	b = append(b, t.left...)
 	b = appendInteger(b, s.left)
 	if s.seconds > 0 {
 		b = append(b, ";t="...)
@@ -166,10 +168,8 @@ func item(budget string, s state) string {
 }
 
 // policy returns one member of RateLimit-Policy. What is blocked has no window.
-func policy(budget string, l limiter.Limit) string {
-	b := make([]byte, 0, 128)
-	b = appendName(b, budget)
-	b = append(b, ";q="...)
+func policy(budget string, l *limiter.Limit) string {
+	b := []byte(quoted(budget) + ";q=")
 	b = appendInteger(b, l.Capacity())
 	if l.Tokens > 0 {
 		fill := account.FillTime(l.Tokens, int64(l.Per), l.Capacity())
@@ -179,11 +179,9 @@ func policy(budget string, l limiter.Limit) string {
 	return string(b)
 }
 
-func appendName(b []byte, name string) []byte {
-	b = append(b, '"')
-	b = append(b, name...)
-	return append(b, '"')
-}
+// quoted returns the name of a budget as a String of RFC 9651, section 3.3.3:
+// none needs escaping.
+func quoted(budget string) string { return `"` + budget + `"` }
 
 // maxInteger is the largest Integer of RFC 9651, section 3.3.1.
 const maxInteger = 999_999_999_999_999
@@ -218,20 +216,21 @@ type texts struct {
 	budget string
 	limit  limiter.Limit
 	policy string
+	left   string // what an item begins with
 	denied []byte // the problem of a denial with 429
 }
 
 const maxPolicies = 32
 
 // of returns the texts of a budget, for reading only.
-func (p *policies) of(budget string, l limiter.Limit) *texts {
+func (p *policies) of(budget string, l *limiter.Limit) *texts {
 	known := p.read()
 	for _, t := range known {
-		if t.limit == l && t.budget == budget {
+		if t.limit == *l && t.budget == budget {
 			return t
 		}
 	}
-	t := &texts{budget, l, policy(budget, l), nil}
+	t := &texts{budget: budget, limit: *l, policy: policy(budget, l), left: quoted(budget) + ";r="}
 	t.denied = refusal{status: http.StatusTooManyRequests, kind: quotaExceeded, named: true,
 		decision: limiter.Decision{Budget: budget}}.problem()
 	if len(known) < maxPolicies {

@@ -123,9 +123,12 @@ func (m *Middleware) take(r *http.Request, c *limiter.Caller, cost int64, t *tak
 		if silent || c.Shadow || c.Result.Outcome != limiter.Allow || !m.tells(b) {
 			return
 		}
-		own := limiter.Decision{Outcome: limiter.Allow, Budget: b.Name, Limit: c.Limit,
-			Remaining: c.Result.Remaining, ResetAfter: c.Result.ResetAfter}
-		if t.told.Budget == "" || closer(&own, &t.told) {
+		if t.told.Budget == "" {
+			stateOf(b, c, &t.told)
+			return
+		}
+		var own limiter.Decision
+		if stateOf(b, c, &own); closer(&own, &t.told) {
 			t.told = own
 		}
 	}
@@ -139,6 +142,12 @@ func (m *Middleware) take(r *http.Request, c *limiter.Caller, cost int64, t *tak
 		t.decision, err = m.limiter.TakeEach(r.Context(), *c, cost, tell)
 	}
 	return err
+}
+
+// stateOf writes the state of an account that has paid.
+func stateOf(b *limiter.Budget, c *limiter.Charge, d *limiter.Decision) {
+	d.Outcome, d.Budget, d.Limit = limiter.Allow, b.Name, c.Limit
+	d.Remaining, d.ResetAfter = c.Result.Remaining, c.Result.ResetAfter
 }
 
 // closer reports whether less is left in a than in b, relative to what they

@@ -128,7 +128,7 @@ func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
 // body returns the problem, which for a denial is the same each time.
 func (m *Middleware) body(no refusal) []byte {
 	if no.named && no.answer == limiter.AnswerDeny && no.kind == quotaExceeded {
-		return m.policies.of(no.decision.Budget, no.decision.Limit).denied
+		return m.policies.of(no.decision.Budget, &no.decision.Limit).denied
 	}
 	return no.problem()
 }
@@ -216,7 +216,7 @@ func (no refusal) problem() []byte {
 	if no.kind != nil {
 		b = append(b, `,"violated-policies":[`...)
 		if no.named {
-			b = appendName(b, no.decision.Budget)
+			b = append(b, quoted(no.decision.Budget)...)
 		}
 		b = append(b, ']')
 	}
