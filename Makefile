@@ -30,6 +30,11 @@ test: cc redis ## all tests, with the race detector; the long streams without it
 	go test -race ./...
 	go test ./internal/model ./limiter/memstore ./limiter/redisstore ./middleware
 
+.PHONY: test-valkey
+test-valkey: ## what asks a Redis server, on a valkey-server
+	@command -v valkey-server >/dev/null || .ci/install valkey-server
+	REDIS_SERVER=valkey-server go test -count 1 ./limiter/redisstore ./internal/model ./examples/...
+
 .PHONY: test-browser
 test-browser: ## whether a page in a real browser can read its limits
 	@command -v chromium >/dev/null || .ci/install chromium

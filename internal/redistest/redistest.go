@@ -2,10 +2,11 @@
 // to servers: they are killed, stopped, restarted and made read-only, and their
 // replies get lost on the way; see [Server] and [Proxy].
 //
-// Servers are real ones, of the redis-server binary (or valkey-server) in PATH,
-// since imitations differ in what matters most here, such as how Lua formats
-// numbers. They take some milliseconds to start, keep nothing on disk unless told
-// to, and end with their test.
+// Servers are real ones, of the redis-server binary (or valkey-server) in PATH, or
+// of the one that the environment variable REDIS_SERVER names, since imitations
+// differ in what matters most here, such as how Lua formats numbers. They take some
+// milliseconds to start, keep nothing on disk unless told to, and end with their
+// test.
 package redistest
 
 import (
@@ -84,7 +85,7 @@ func newServer(t testing.TB) *Server {
 // or fails in CI.
 func binary(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"redis-server", "valkey-server"} {
+	for _, name := range []string{os.Getenv("REDIS_SERVER"), "redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
