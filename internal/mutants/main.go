@@ -57,7 +57,7 @@ var targets = []target{
 		"limiter.go", "reservation.go"}, []suite{{"limiter", slowest}, {"limiter", ""}}},
 	// Without hash.go: any odd weights would do.
 	{"limiter/memstore", []string{"class.go", "crowd.go", "decide.go", "draw.go", "lock.go",
-		"memstore.go", "shard.go", "table.go"}, []suite{
+		"memstore.go", "shard.go", "short.go", "table.go"}, []suite{
 		{"limiter/memstore", slowest}, {"internal/model", ""}, {"limiter/memstore", floods}}},
 }
 
