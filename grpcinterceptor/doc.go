@@ -33,8 +33,8 @@
 // stream. The open costs 1, which pays 1 of the first message; one that costs more
 // is charged the rest, once it was received. Nothing gives the open back: a first
 // message that is refused has let the handler run, and costs the 1. The end of the
-// stream is free. Each charge is a request of its own to metrics and to budgets
-// PerRequest, so a first message that costs more than 1 makes a stream two of them.
+// stream is free. Each charge is a request of its own to metrics; to budgets
+// PerRequest the open and the first message are one.
 //
 // A message that cannot pay ends the stream with the status below, also where
 // messages were sent already and whatever the handler returns; the handler finds

@@ -99,8 +99,9 @@ func (s *metered) chargeFirst(cost int64) *refusal {
 	if failed == nil && whole.Outcome == limiter.Never {
 		rest = cost
 	}
-	d, r, err := i.take(s.ctx, s.caller, rest, i.cfg.settles())
-	if r != nil && s.held != nil && err == nil && d.Allowed() {
+	r, err := i.limiter.ReserveMore(s.ctx, s.caller, rest)
+	d := r.Decision
+	if s.held != nil && err == nil && d.Allowed() {
 		s.held.Store(&reserved{r, cost, s.held.Load().Reservation})
 	}
 	if failed == nil && err == nil && d.Outcome == limiter.Deny && whole.Outcome == limiter.Deny {

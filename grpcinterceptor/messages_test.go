@@ -280,8 +280,8 @@ func TestMessages_AClientWaitsForItsFirstMessageAndSucceeds(t *testing.T) {
 	}, log.answers())
 }
 
-// The open and a message that it has paid for are one request; the rest of a first
-// message that costs more is charged, and so a request of its own.
+// The open and the first message are one request, whatever its cost: else a budget
+// of one request could never let such a stream pass.
 func TestMessages_AreRequestsToBudgetsPerRequest(t *testing.T) {
 	requests := bucket(3)
 	requests.Name, requests.PerRequest = "requests", true
@@ -292,8 +292,8 @@ func TestMessages_AreRequestsToBudgetsPerRequest(t *testing.T) {
 	}{
 		{[]int{1, 1, 1, 1}, 3, 97},
 		{[]int{0, 0, 0, 0}, 3, 99},
-		{[]int{20, 20, 20, 20}, 2, 60},
-		{[]int{100, 0, 0, 0}, 2, 0},
+		{[]int{20, 20, 20, 20}, 3, 40},
+		{[]int{100, 0, 0, 0}, 3, 0},
 	} {
 		l, _ := newLimiter(t, standing, requests, bucket(100))
 		client := start(t, "bufconn", chain(intercept(t, l, users, byLength))...).client(t, "{}")

@@ -48,7 +48,7 @@ func (r *reserved) Settle(ctx context.Context, actual int64) error {
 	if err != nil || r.open == nil {
 		return err
 	}
-	return r.open.Cancel(ctx)
+	return r.open.Settle(ctx, 0)
 }
 
 // Settle settles what is held; see [Settle].

@@ -214,13 +214,14 @@ type request struct {
 	budgets []*budget
 	blocked *budget   // the first by name whose LimitFor answered Blocked
 	shadows []*budget // shadow budgets whose LimitFor did
+	more    bool      // the rest of a request that budgets PerRequest have counted
 }
 
 func (l *Limiter) borrow() *request { return l.requests.Get().(*request) }
 
 func (l *Limiter) giveBack(q *request) {
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
-	q.blocked = nil
+	q.blocked, q.more = nil, false
 	l.requests.Put(q)
 }
 
@@ -287,8 +288,12 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 		}
 		return
 	}
-	charge.Cost = cost
-	if b.PerRequest {
+	switch {
+	case !b.PerRequest:
+		charge.Cost = cost
+	case q.more:
+		charge.Cost = 0
+	default:
 		charge.Cost = 1
 	}
 	charge.Shadow = b.Shadow

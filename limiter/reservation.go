@@ -30,6 +30,15 @@ func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservati
 	return l.ReserveEach(ctx, c, cost, nil)
 }
 
+// ReserveMore is for adapters: it is Reserve for the rest of a request that was
+// charged in part already, so that budgets PerRequest have their 1 and take none.
+func (l *Limiter) ReserveMore(ctx context.Context, c Caller, cost int64) (*Reservation, error) {
+	q := l.borrow()
+	defer l.giveBack(q)
+	q.more = true
+	return l.reserve(ctx, q, &c, cost)
+}
+
 // ReserveEach is for adapters: it is to Reserve what TakeEach is to Take. A nil
 // each is not called.
 func (l *Limiter) ReserveEach(
@@ -37,22 +46,30 @@ func (l *Limiter) ReserveEach(
 ) (*Reservation, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	r := &Reservation{store: l.store, cost: cost}
-	err := l.take(ctx, q, &c, cost, &r.Decision)
-	if r.Decision.Allowed() {
-		r.charges = make([]Charge, 0, len(q.charges))
-		r.fixed = make([]bool, 0, len(q.charges))
-		for i := range q.charges {
-			if _, _, _, ok := q.charges[i].Receipt.Taken(); ok {
-				r.charges = append(r.charges, q.charges[i])
-				r.fixed = append(r.fixed, q.budgets[i].PerRequest)
-			}
-		}
-		r.open.Store(true)
-	}
+	r, err := l.reserve(ctx, q, &c, cost)
 	if each != nil && err == nil {
 		q.show(each)
 	}
+	return r, err
+}
+
+func (l *Limiter) reserve(
+	ctx context.Context, q *request, c *Caller, cost int64,
+) (*Reservation, error) {
+	r := &Reservation{store: l.store, cost: cost}
+	err := l.take(ctx, q, c, cost, &r.Decision)
+	if !r.Decision.Allowed() {
+		return r, err
+	}
+	r.charges = make([]Charge, 0, len(q.charges))
+	r.fixed = make([]bool, 0, len(q.charges))
+	for i := range q.charges {
+		if _, _, _, ok := q.charges[i].Receipt.Taken(); ok {
+			r.charges = append(r.charges, q.charges[i])
+			r.fixed = append(r.fixed, q.budgets[i].PerRequest)
+		}
+	}
+	r.open.Store(true)
 	return r, err
 }
 

@@ -107,6 +107,33 @@ func TestReservation_MoreThanWasReservedIsADebt(t *testing.T) {
 	assert.Equal(t, "b allow 0", take(t, l, alice, 1))
 }
 
+func TestReserveMore_IsNoOtherRequestToBudgetsPerRequest(t *testing.T) {
+	l, _ := newLimiter(t, limiter.Budget{Name: "cost", Limit: limiter.PerHour(10)},
+		limiter.Budget{Name: "requests", Limit: limiter.PerHour(1), PerRequest: true})
+	require.Equal(t, "requests allow 0", take(t, l, alice, 1))
+	r, err := l.ReserveMore(background, alice, 5)
+	require.NoError(t, err)
+	require.True(t, r.Decision.Allowed())
+	assert.Equal(t, map[string]int64{"cost": 4, "requests": 0}, remaining(t, l, alice))
+	require.NoError(t, r.Settle(background, 2))
+	assert.Equal(t, map[string]int64{"cost": 7, "requests": 0}, remaining(t, l, alice))
+	assert.Equal(t, "requests deny 1h0m0s", take(t, l, alice, 1), "the next request is one again")
+	r, err = l.ReserveMore(background, alice, 8)
+	require.NoError(t, err)
+	assert.Equal(t, limiter.Deny, r.Decision.Outcome)
+}
+
+// remaining returns what is left in each budget of c, by a request of no cost that
+// a budget PerRequest without tokens refuses.
+func remaining(t *testing.T, l *limiter.Limiter, c limiter.Caller) map[string]int64 {
+	left := map[string]int64{}
+	_, err := l.TakeEach(t.Context(), c, 0, func(b *limiter.Budget, c *limiter.Charge) {
+		left[b.Name] = c.Result.Remaining
+	})
+	require.NoError(t, err)
+	return left
+}
+
 func TestReservation_PerRequestBudgetsKeepTheirOne(t *testing.T) {
 	l, _ := newLimiter(t,
 		limiter.Budget{Name: "tokens", Limit: limiter.PerHour(1000)},
