@@ -46,8 +46,12 @@ func (i *Interceptor) origin(ctx context.Context) (from keying.Origin) {
 	if !ok {
 		return from
 	}
-	if p.Addr != nil {
-		from.Remote = remote(p.Addr)
+	switch addr := p.Addr.(type) {
+	case nil:
+	case *net.TCPAddr:
+		from.Addr = addr.AddrPort().Addr()
+	default:
+		from.Remote = addr.String()
 	}
 	if p.AuthInfo != nil {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
@@ -55,14 +59,6 @@ func (i *Interceptor) origin(ctx context.Context) (from keying.Origin) {
 		}
 	}
 	return from
-}
-
-// remote returns the text of an address; that of TCP in one allocation.
-func remote(addr net.Addr) string {
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		return tcp.AddrPort().String()
-	}
-	return addr.String()
 }
 
 // mark is a context that says whom a limiter was asked about already. It is a

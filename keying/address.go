@@ -75,10 +75,10 @@ func (a *Addresses) header() string {
 	return a.Header
 }
 
-// find returns the caller's address, or the zero Addr. lines returns the values
-// of a header, all lines in order; it is called only where a proxy is trusted.
-func (a *Addresses) find(remote string, lines func(name string) []string) netip.Addr {
-	peer := parseHop(remote)
+// find returns the address of the caller behind a peer, or the zero Addr. lines
+// returns the values of a header, all lines in order; it is called only where a
+// proxy is trusted.
+func (a *Addresses) find(peer netip.Addr, lines func(name string) []string) netip.Addr {
 	if !a.trusts(peer) || lines == nil {
 		return peer
 	}
@@ -127,6 +127,10 @@ func parseHop(text string) netip.Addr {
 	} else {
 		addr, _ = netip.ParseAddr(text)
 	}
+	return canonical(addr)
+}
+
+func canonical(addr netip.Addr) netip.Addr {
 	addr = addr.WithZone("").Unmap()
 	if nat64.Contains(addr) {
 		bytes := addr.As16()

@@ -206,3 +206,21 @@ func TestAddresses_HeaderIsAName(t *testing.T) {
 	}
 	assert.NoError(t, keying.Addresses{Proxies: proxies, Header: "CF-Connecting-IP"}.Validate())
 }
+
+func TestOrigin_AnAddressNeedsNoText(t *testing.T) {
+	who := keying.ByAddress(keying.Addresses{IPv6Bits: 128,
+		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	behind := func(string) []string { return []string{"198.51.100.1"} }
+	for _, tt := range []struct{ addr, want string }{
+		{"203.0.113.7", "203.0.113.7"},
+		{"::ffff:203.0.113.7", "203.0.113.7"},
+		{"64:ff9b::203.0.113.7", "203.0.113.7"},
+		{"fe80::1%eth0", "fe80::1"},
+		{"::ffff:10.0.0.1", "198.51.100.1"},
+	} {
+		p, err := who.Principal(t.Context(), keying.Origin{Addr: netip.MustParseAddr(tt.addr),
+			Remote: "192.0.2.9:1", Header: behind})
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, p.ID, tt.addr)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net/http"
+	"net/netip"
 	"slices"
 
 	"github.com/ration-go/ration/limiter"
@@ -119,10 +120,21 @@ func (w Who) ReadsHeader() bool {
 type Origin struct {
 	// Remote is the address of the connection, with or without a port.
 	Remote string
+	// Addr is the same where the transport has it as such; the zero Addr is none, and
+	// Remote is read.
+	Addr netip.Addr
 	// Header returns all lines of a header, in order; nil where there are none.
 	Header func(name string) []string
 	// TLS is the state of the connection; nil where it is not encrypted.
 	TLS *tls.ConnectionState
+}
+
+// peer returns the address at the other end of the connection, or the zero Addr.
+func (o *Origin) peer() netip.Addr {
+	if o.Addr.IsValid() {
+		return canonical(o.Addr)
+	}
+	return parseHop(o.Remote)
 }
 
 // Named returns the principal that the authentication named, and whether there
@@ -151,7 +163,7 @@ func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, err
 
 func (a Absent) principal(from Origin) (limiter.Principal, error) {
 	if by := a.addresses; by != nil {
-		if p := by.principal(by.find(from.Remote, from.Header)); !p.Nobody() {
+		if p := by.principal(by.find(from.peer(), from.Header)); !p.Nobody() {
 			return p, nil
 		}
 		a = by.Unknown
