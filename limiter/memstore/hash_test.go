@@ -1,0 +1,178 @@
+package memstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// keyParts set one part of a key each.
+var keyParts = map[string]func(k *limiter.Key, part string){
+	"budget":   func(k *limiter.Key, part string) { k.Budget = part },
+	"kind":     func(k *limiter.Key, part string) { k.Principal.Kind = part },
+	"tenant":   func(k *limiter.Key, part string) { k.Principal.Tenant = part },
+	"id":       func(k *limiter.Key, part string) { k.Principal.ID = part },
+	"route":    func(k *limiter.Key, part string) { k.Route = part },
+	"workload": func(k *limiter.Key, part string) { k.Workload = part },
+}
+
+func newHasher() *hasher {
+	h := new(hasher)
+	h.seed()
+	return h
+}
+
+func (h *hasher) name(k limiter.Key) fingerprint {
+	f, _ := h.key(&k, new(caller))
+	return f
+}
+
+// Each third of a fingerprint depends on each part of a key, so that no part is
+// told apart by fewer than the 96 bits.
+func TestHasher_AllBitsDependOnEachPart(t *testing.T) {
+	h := newHasher()
+	for name, set := range keyParts {
+		for _, rest := range []limiter.Key{{}, {Budget: "b", Route: "r", Workload: "w",
+			Principal: limiter.Principal{Kind: "k", Tenant: "t", ID: "i"}}} {
+			thirds := [3]map[uint32]bool{{}, {}, {}}
+			const values = 300
+			for i := range values {
+				key := rest
+				set(&key, fmt.Sprintf("%s %d", strings.Repeat("long", 30), i))
+				f := h.name(key)
+				for j, third := range []uint32{uint32(f.high >> 32), uint32(f.high), f.low} {
+					thirds[j][third] = true
+				}
+			}
+			for j, third := range thirds { // two are equal by chance once in 100,000 times
+				assert.GreaterOrEqual(t, len(third), values-1, "third %d, by %s", j, name)
+			}
+		}
+	}
+}
+
+// What stands in one part is not taken for the same in another, nor for nothing.
+func TestHasher_TellsThePartsApart(t *testing.T) {
+	h := newHasher()
+	seen := map[fingerprint]string{h.name(limiter.Key{}): "none"}
+	for name, set := range keyParts {
+		var key limiter.Key
+		set(&key, "x")
+		f := h.name(key)
+		assert.Empty(t, seen[f], "%s", name)
+		seen[f] = name
+	}
+	for i, sort := range []uint64{0, 1} {
+		f := h.overflow(&pool{name: "x", region: &region{sort: sort}})
+		assert.Empty(t, seen[f], "the overflow account of sort %d", i)
+		seen[f] = fmt.Sprint("overflow ", i)
+	}
+}
+
+func TestHasher_AnEmptyPartAddsNothing(t *testing.T) {
+	h, l := newHasher(), lanes{3, 4}
+	assert.Equal(t, l, h.named(l, "", &placeRoute))
+	assert.Equal(t, l, h.brought(l, "", &placeID))
+}
+
+// A product with an odd number loses nothing of a hash, one with an even does.
+func TestHasher_WeighsPartsByOddNumbers(t *testing.T) {
+	seen := map[uint64]bool{}
+	for _, at := range []place{
+		placeBudget, placeKind, placeTenant, placeID, placeRoute, placeWorkload, placeOverflow,
+	} {
+		for _, weight := range []uint64{at.a, at.b} {
+			assert.EqualValues(t, 1, weight%2, "%#x", weight)
+			assert.False(t, seen[weight], "%#x", weight)
+			seen[weight] = true
+		}
+	}
+}
+
+func TestHasher_KeepsTheCallerForTheNextKey(t *testing.T) {
+	h := newHasher()
+	var last caller
+	key := limiter.Key{Budget: "a", Principal: limiter.Principal{Tenant: "t", ID: "i"}}
+	h.key(&key, &last)
+	require.Same(t, &key.Principal, last.principal)
+	last.lanes.a++ // shows that they are used
+	next := limiter.Key{Budget: "b", Principal: key.Principal}
+	f, _ := h.key(&next, &last)
+	assert.NotEqual(t, h.name(next), f)
+	for _, other := range []limiter.Principal{{Tenant: "t", ID: "j"}, {Tenant: "s", ID: "i"}} {
+		k := limiter.Key{Budget: "b", Principal: other}
+		f, _ := h.key(&k, &last)
+		assert.Equal(t, h.name(k), f)
+	}
+}
+
+// places returns the names that are kept, by their places.
+func (h *hasher) places() map[int]*names {
+	found := map[int]*names{}
+	for i := range h.known {
+		if n := h.known[i].Load(); n != nil {
+			found[i] = n
+		}
+	}
+	return found
+}
+
+func TestHasher_KeepsTheFirstNamesOfAPlace(t *testing.T) {
+	h := newHasher()
+	first := limiter.Key{Budget: "a", Route: "r", Principal: limiter.Principal{Kind: "k"}}
+	f := h.name(first)
+	kept := h.places()
+	require.Len(t, kept, 1)
+	for i, n := range kept {
+		for _, second := range []limiter.Key{ // which have the same place
+			{Budget: "b", Route: "r", Principal: limiter.Principal{Kind: "k"}},
+			{Budget: "a", Route: "r", Principal: limiter.Principal{Kind: "l"}},
+		} {
+			require.NotEqual(t, f, h.name(second))
+		}
+		require.Same(t, n, h.known[i].Load())
+		require.Equal(t, f, h.name(first))
+		h.known[i].Store(&names{n.budget, n.kind, n.route, lanes{1, 2}}) // shows that they are used
+		require.NotEqual(t, f, h.name(first))
+	}
+}
+
+// A service's names have places of their own, mostly, so that they need no hash.
+func TestHasher_KeepsTheNamesOfAService(t *testing.T) {
+	h := newHasher()
+	const routes = 26
+	for i := range routes {
+		for _, budget := range []string{"user", "tenant"} {
+			h.name(limiter.Key{Budget: budget, Route: "GET /v1/" + string(rune('a'+i)),
+				Principal: limiter.Principal{Kind: "user"}})
+		}
+	}
+	assert.GreaterOrEqual(t, len(h.places()), routes, "of %d", 2*routes)
+}
+
+// A caller's budgets have one shard, callers have all shards, and so have keys of
+// no caller.
+func TestHasher_ChoosesTheShardByTheCaller(t *testing.T) {
+	h := newHasher()
+	shardOf := func(k limiter.Key) uint8 {
+		_, number := h.key(&k, new(caller))
+		return number
+	}
+	callers, routes := map[uint8]bool{}, map[uint8]bool{}
+	for i := range 10_000 {
+		some := fmt.Sprint(i)
+		who := limiter.Principal{Kind: "user", ID: some}
+		number := shardOf(limiter.Key{Budget: "a", Principal: who})
+		callers[number] = true
+		other := limiter.Key{Budget: "b", Route: "r", Workload: "w", Principal: who}
+		require.Equal(t, number, shardOf(other))
+		routes[shardOf(limiter.Key{Budget: "a", Route: some})] = true
+	}
+	assert.Len(t, callers, shardCount)
+	assert.Len(t, routes, shardCount)
+}

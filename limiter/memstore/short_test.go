@@ -1,0 +1,189 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// short decides by the short way for so many charges, and reports whether there
+// was one.
+func short(s *Store, charges []limiter.Charge, take bool) (d limiter.Decision, decided bool) {
+	if len(charges) == 1 {
+		decided = s.one(&charges[0], take, &d)
+	} else {
+		decided = s.several(charges, take, &d)
+	}
+	return d, decided
+}
+
+// kept returns a store that keeps the accounts of charges on a to d, and charges
+// on them.
+func kept(t *testing.T) (*Store, []limiter.Charge) {
+	now := time.Unix(1000, 0)
+	s, err := New(Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	window := limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 3, Per: time.Hour}
+	charges := []limiter.Charge{
+		on("a", "alice", "", 1), on("a", "bob", "", 1), on("b", "carol", "", 1), on("b", "alice", "", 1),
+	}
+	charges[1].Limit = window
+	_, err = s.Take(t.Context(), charges)
+	require.NoError(t, err)
+	return s, charges
+}
+
+func TestStore_HasAShortWayToAccountsThatAreKept(t *testing.T) {
+	for n := 1; n <= few; n++ {
+		s, charges := kept(t)
+		charges = charges[:n]
+		for i := range charges {
+			charges[i].Receipt = limiter.Receipt{}
+		}
+		for _, take := range []bool{false, true} {
+			d, decided := short(s, charges, take)
+			require.True(t, decided, "of %d", n)
+			assert.True(t, d.Allowed())
+			for _, c := range charges {
+				assert.EqualValues(t, 1, c.Result.Remaining)
+				_, _, place, taken := c.Receipt.Taken()
+				assert.Equal(t, take, taken)
+				assert.EqualValues(t, ownPlace, place)
+			}
+		}
+		audit(t, s)
+	}
+}
+
+// A short way that ends early has changed nothing and holds no lock.
+func TestStore_HasNoShortWayToAnyOther(t *testing.T) {
+	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 3, Per: time.Hour}
+	for _, test := range []struct {
+		name   string
+		change func(*limiter.Charge)
+	}{
+		{"an account that is not kept", func(c *limiter.Charge) { c.Key.Route = "new" }},
+		{"more tokens", func(c *limiter.Charge) { c.Limit.Tokens++ }},
+		{"a longer period", func(c *limiter.Charge) { c.Limit.Per++ }},
+		{"a larger burst", func(c *limiter.Charge) { c.Limit.Burst = 5 }},
+		{"a window", func(c *limiter.Charge) { c.Limit.Algorithm = limiter.FixedWindow }},
+		{"a log", func(c *limiter.Charge) { c.Key.Budget, c.Limit = "log", log }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, n := range []int{1, 3, few} { // of which the last is on a bucket
+				s, charges := kept(t)
+				charges = charges[:n]
+				logged := on("log", charges[n-1].Key.Principal.ID, "", 1)
+				logged.Limit = log
+				_, err := s.Take(t.Context(), []limiter.Charge{logged})
+				require.NoError(t, err)
+				test.change(&charges[n-1])
+				requireNoShortWay(t, s, charges)
+			}
+		})
+	}
+	t.Run("one account twice", func(t *testing.T) {
+		for _, twice := range [][2]int{{0, 1}, {0, 3}, {1, 2}, {2, 3}} {
+			s, charges := kept(t)
+			charges[twice[1]] = charges[twice[0]]
+			requireNoShortWay(t, s, charges)
+		}
+	})
+}
+
+func requireNoShortWay(t *testing.T, s *Store, charges []limiter.Charge) {
+	t.Helper()
+	before := slices.Clone(charges)
+	for _, take := range []bool{false, true} {
+		d, decided := short(s, charges, take)
+		require.False(t, decided)
+		require.Zero(t, d)
+		require.Equal(t, before, charges)
+	}
+	for i := range s.shards {
+		require.True(t, s.shards[i].mu.TryLock(), "shard %d is locked", i)
+		s.shards[i].mu.Unlock()
+	}
+	for _, c := range charges {
+		c.Cost = 0
+		alone := []limiter.Charge{c}
+		_, err := s.Peek(t.Context(), alone)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, alone[0].Result.Remaining, int64(2), "nothing more was taken")
+	}
+}
+
+// Whatever is asked, the short ways and the general one answer alike and leave the
+// same accounts.
+func TestStore_DecidesAlikeByAllWays(t *testing.T) {
+	general := func(s *Store, charges []limiter.Charge) (d limiter.Decision) {
+		require.NoError(t, s.run(make([]draw, len(charges)), charges, true, &d))
+		return d
+	}
+	shortly := func(s *Store, charges []limiter.Charge) limiter.Decision {
+		d, decided := short(s, charges, true)
+		require.True(t, decided)
+		return d
+	}
+	const costs = 5 // 0 to 4 of 2 that are left of 3
+	for i := range costs * costs * costs {
+		for n := 1; n <= few; n++ {
+			var want, got answers
+			for _, way := range []struct {
+				decide  func(*Store, []limiter.Charge) limiter.Decision
+				answers *answers
+			}{{general, &want}, {shortly, &got}} {
+				s, charges := kept(t)
+				charges = charges[:n]
+				for j, each := range []int{1, costs, costs * costs, 1}[:n] {
+					charges[j].Cost = int64(i / each % costs)
+				}
+				charges[n-1].Shadow = i%2 == 0
+				for range 2 {
+					d := way.decide(s, charges)
+					way.answers.decisions = append(way.answers.decisions, d)
+					way.answers.charges = append(way.answers.charges, charges...)
+				}
+				audit(t, s)
+			}
+			require.Equal(t, want, got)
+		}
+	}
+}
+
+// answers is what requests were told.
+type answers struct {
+	decisions []limiter.Decision
+	charges   []limiter.Charge
+}
+
+// Up to four charges do not allocate, whether their accounts are kept or full.
+func TestStore_AFewChargesDoNotAllocate(t *testing.T) {
+	for n := 1; n <= few; n++ {
+		s, charges := kept(t)
+		charges = charges[:n]
+		var cost int64
+		decide := func(call func(context.Context, []limiter.Charge) (limiter.Decision, error)) func() {
+			return func() {
+				for i := range charges {
+					charges[i].Cost = cost
+				}
+				_, _ = call(context.Background(), charges)
+			}
+		}
+		for _, cost = range []int64{0, 1, 4} {
+			assert.Zero(t, testing.AllocsPerRun(10, decide(s.Take)), "Take of %d, cost %d", n, cost)
+			assert.Zero(t, testing.AllocsPerRun(10, decide(s.Peek)), "Peek of %d, cost %d", n, cost)
+		}
+		for i := range charges {
+			charges[i].Key.Route = "full"
+		}
+		assert.Zero(t, testing.AllocsPerRun(10, decide(s.Peek)), "of %d that are full", n)
+	}
+}
