@@ -68,9 +68,7 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if err := l.Reload(budgets); err != nil {
 		return nil, err
 	}
-	if l.watcher, l.storeName = watch(s, cfg.Observer); l.watcher != nil {
-		l.watcher.ConfiguredStore(l.name, l.storeName)
-	}
+	l.introduce()
 	return l, nil
 }
 

@@ -28,6 +28,22 @@ type StoreObserver interface {
 	Asked(e StoreEvent)
 }
 
+// AccountCounter is a Store that can say what it holds.
+type AccountCounter interface {
+	// Accounts returns the number of accounts that are not full, and of charges that
+	// were decided on accounts which several keys share for want of room. It may cost
+	// a look at every account.
+	Accounts() (live, overflowTakes int64)
+}
+
+// AccountObserver is an Observer that also shows what stores hold.
+type AccountObserver interface {
+	Observer
+	// ConfiguredAccounts names the store of a limiter, from New. It may be asked at
+	// any time.
+	ConfiguredAccounts(limiter, store string, accounts AccountCounter)
+}
+
 // StoreEvent is one answer of a store.
 type StoreEvent struct {
 	Limiter string
@@ -39,17 +55,22 @@ type StoreEvent struct {
 // StoreReasons returns all reasons.
 func StoreReasons() []StoreReason { return []StoreReason{Timeout, Unavailable, Ambiguous, Other} }
 
-// watch returns the observer of a store, or nil where nobody asks or it cannot
-// fail, and the store's name.
-func watch(s Store, o Observer) (StoreObserver, string) {
-	watcher, ok := o.(StoreObserver)
-	if !ok || !canFail(s) {
-		return nil, ""
+// introduce tells the observer of the store, as far as it wants to know, and
+// watches the answers of one that can fail.
+func (l *Limiter) introduce() {
+	l.storeName = "store"
+	if named, ok := l.store.(fmt.Stringer); ok {
+		l.storeName = named.String()
 	}
-	if named, ok := s.(fmt.Stringer); ok {
-		return watcher, named.String()
+	if watcher, ok := l.observer.(StoreObserver); ok && canFail(l.store) {
+		l.watcher = watcher
+		watcher.ConfiguredStore(l.name, l.storeName)
 	}
-	return watcher, "store"
+	if counter, ok := l.store.(AccountCounter); ok {
+		if observer, ok := l.observer.(AccountObserver); ok {
+			observer.ConfiguredAccounts(l.name, l.storeName, counter)
+		}
+	}
 }
 
 // asking returns the time where the watcher wants to know how long the store

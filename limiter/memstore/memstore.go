@@ -258,6 +258,15 @@ func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 	return nil
 }
 
+// String returns "memory", the metric label "store".
+func (s *Store) String() string { return "memory" }
+
+// Accounts returns the numbers of [Store.Stats], for metrics.
+func (s *Store) Accounts() (live, overflowTakes int64) {
+	stats := s.Stats()
+	return stats.Accounts, stats.OverflowTakes
+}
+
 // Stats is what a [Store] holds.
 type Stats struct {
 	Accounts      int64 // accounts that are not full, a rolling log as its size

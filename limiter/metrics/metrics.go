@@ -15,6 +15,11 @@
 //	ration_decision_duration_seconds{limiter,store}
 //	ration_store_errors_total{limiter,store,reason}
 //
+// and, of stores in memory,
+//
+//	ration_accounts{limiter,store}
+//	ration_overflow_total{limiter,store}
+//
 // The first adds up to the requests that the adapters have seen; the second says
 // which budget decided, with near_limit for an allow that leaves under 20 % and
 // shadow_deny for a shadow budget that could not pay. All outcomes of a known
@@ -40,11 +45,13 @@ type Metrics struct {
 	decisions *table[budget]
 	durations *prometheus.HistogramVec
 	failures  *prometheus.CounterVec
+	holdings  holdings
 }
 
 var (
-	_ limiter.StoreObserver = (*Metrics)(nil)
-	_ prometheus.Collector  = (*Metrics)(nil)
+	_ limiter.StoreObserver   = (*Metrics)(nil)
+	_ limiter.AccountObserver = (*Metrics)(nil)
+	_ prometheus.Collector    = (*Metrics)(nil)
 )
 
 // New returns the metrics of a registry, registered once: a second New with the
@@ -141,6 +148,12 @@ func (m *Metrics) ConfiguredStore(of, store string) {
 	}
 }
 
+// ConfiguredAccounts shows what the store of a limiter holds, at each scrape, until
+// another limiter of that name is configured on a store of that name.
+func (m *Metrics) ConfiguredAccounts(of, store string, accounts limiter.AccountCounter) {
+	m.holdings.add(holder{of, safe(store)}, accounts)
+}
+
 // Asked counts an answer of a store, or its error.
 func (m *Metrics) Asked(e limiter.StoreEvent) {
 	m.durations.WithLabelValues(e.Limiter, e.Store).Observe(e.Took.Seconds())
@@ -155,6 +168,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.decisions.vec.Describe(ch)
 	m.durations.Describe(ch)
 	m.failures.Describe(ch)
+	m.holdings.Describe(ch)
 }
 
 // Collect sends the metrics, for the registry.
@@ -163,4 +177,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.decisions.vec.Collect(ch)
 	m.durations.Collect(ch)
 	m.failures.Collect(ch)
+	m.holdings.Collect(ch)
 }
