@@ -82,9 +82,11 @@ func TestUnder_NeverMints(t *testing.T) {
 func TestUnder_TheSameLimitChangesNothing(t *testing.T) {
 	l := limit(account.TokenBucket, 1, 3, 5)
 	a := drawn(t, l, 0, 2)
-	b, used := a.Under(l, 1)
-	assert.Equal(t, a, b)
-	assert.Equal(t, a.Used(1), used)
+	for _, now := range []int64{1, 100} { // when it is full, too
+		b, used := a.Under(l, now)
+		assert.Equal(t, a, b)
+		assert.Equal(t, a.Used(now), used)
+	}
 }
 
 func TestUnder_CarriesDebitsBeyondTheRange(t *testing.T) {

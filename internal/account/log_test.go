@@ -93,6 +93,7 @@ func TestLog_SettlesTheEntryThatWasTaken(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a := fresh()
 			moved, credited := a.Settled(test.now, test.at, test.delta)
+			assert.Equal(t, fresh().State, a.State, "a log has no state beside its entries")
 			assert.Equal(t, account.Uint128{Lo: test.moved}, moved)
 			assert.Equal(t, test.credited, credited)
 			assert.EqualValues(t, test.used, a.Used(test.now).Lo)

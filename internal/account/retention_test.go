@@ -35,3 +35,45 @@ func TestLog_OfFewEntriesIsStricter(t *testing.T) {
 	g = g.add(31, 10, 1, 2)
 	assert.EqualValues(t, 1, g.used(40, 10), "what has left takes no room")
 }
+
+// A full array is used again where half of it or more has left, else a larger one
+// is made: no entry is moved often.
+func TestLog_MovesEntriesRarely(t *testing.T) {
+	const full = 8
+	for _, test := range []struct {
+		held, left int
+		want       string
+	}{
+		{full, 3, "a larger array"},
+		{full, 4, "moved to the front"},
+		{full, full, "moved to the front"},
+		{full - 1, 5, "where they were"},
+		{full - 1, 0, "where they were"},
+	} {
+		g := &Log{entries: make([]entry, 0, full)}
+		for i := range test.held {
+			g.add(int64(i), 100, 1, 0)
+		}
+		old := g.entries[:full]
+		g.add(int64(100+test.left-1), 100, 1, 0)
+		require.Len(t, g.entries, test.held-test.left+1)
+		got := "a larger array"
+		switch &g.entries[0] {
+		case &old[0]:
+			got = "moved to the front"
+			if test.left == 0 {
+				got = "where they were"
+			}
+		case &old[test.left%full]:
+			got = "where they were"
+		}
+		assert.Equal(t, test.want, got, "%d of %d have left", test.left, test.held)
+		assert.EqualValues(t, test.held-test.left+1, g.used(int64(100+test.left-1), 100))
+	}
+}
+
+func TestLog_AnEntryOfALaterInstantHasNotLeft(t *testing.T) {
+	assert.False(t, gone(5, 3, 1))
+	assert.False(t, gone(5, 5, 1))
+	assert.True(t, gone(5, 6, 1))
+}

@@ -55,9 +55,7 @@ var targets = []target{
 	{"internal/instant", nil, []suite{{"internal/instant", ""}, {"limiter", ""}}},
 	{"limiter", []string{"bucket.go", "budget.go", "decision.go", "key.go", "limit.go",
 		"limiter.go", "reservation.go"}, []suite{{"limiter", slowest}, {"limiter", ""}}},
-	// Without hash.go: any odd weights would do.
-	{"limiter/memstore", []string{"class.go", "crowd.go", "decide.go", "draw.go", "lock.go",
-		"memstore.go", "shard.go", "short.go", "table.go"}, []suite{
+	{"limiter/memstore", nil, []suite{
 		{"limiter/memstore", slowest}, {"internal/model", ""}, {"limiter/memstore", floods}}},
 }
 
