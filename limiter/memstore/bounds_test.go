@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -152,4 +153,19 @@ func TestStore_SharesComeBack(t *testing.T) {
 		require.True(t, user.take(t, fmt.Sprint("caller-", i)).Allowed())
 	}
 	assert.Zero(t, s.Stats().OverflowTakes)
+}
+
+// A small cap is for callers, not for what is set aside.
+func TestStore_ASmallCapHoldsCallers(t *testing.T) {
+	var c clock
+	s := newStore(t, memstore.Config{MaxAccounts: 1000, Now: c.now})
+	s.Plan([]string{"a", "b", "c", "d"})
+	for i := range 183 { // three quarters of 1000 in four shares, less 4
+		charges := []limiter.Charge{{Limit: limiter.PerDay(1), Cost: 1, Key: limiter.Key{Budget: "a",
+			Principal: limiter.Principal{Kind: "user", ID: strconv.Itoa(i)}}}}
+		d, err := s.Take(t.Context(), charges)
+		require.NoError(t, err)
+		require.True(t, d.Allowed(), i)
+	}
+	assert.Equal(t, memstore.Stats{Accounts: 183}, s.Stats())
 }

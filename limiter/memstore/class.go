@@ -13,6 +13,7 @@ import (
 type region struct {
 	sort    uint64 // in the names of its overflow accounts
 	cap     int64
+	spills  int64 // the most overflow accounts of one budget: one in each shard
 	live    atomic.Int64
 	pools   atomic.Int64 // budgets that share it
 	planned atomic.Bool  // the budgets were announced
@@ -29,10 +30,6 @@ type pool struct {
 	planned int  // how often it was announced; the catalog's mu guards both
 	counted bool // among the budgets that share the region
 }
-
-// overflowAccounts is one for each shard. Room for those that are not there yet
-// is set aside in a budget's share.
-const overflowAccounts = shardCount
 
 // unplanned is how many budgets a store reckons with before it knows them.
 const unplanned = 4
@@ -62,7 +59,8 @@ func (p *pool) share() int64 {
 	if !p.region.planned.Load() {
 		budgets = max(budgets, unplanned)
 	}
-	aside := overflowAccounts*p.spill.Load() - p.spills.Load()
+	// Room for the overflow accounts that are not there yet is set aside.
+	aside := p.region.spills*p.spill.Load() - p.spills.Load()
 	return max(p.region.cap/max(budgets, 1)-aside, 1)
 }
 
@@ -133,12 +131,12 @@ type catalog struct {
 	classes atomic.Pointer[[]atomic.Pointer[class]] // by number; 0 is none
 }
 
-func newCatalog(maxAccounts int) *catalog {
+func newCatalog(maxAccounts, shards int) *catalog {
 	quarter := int64(maxAccounts) / 4
 	c := &catalog{
 		regions: [2]*region{
-			{sort: 0, cap: int64(maxAccounts) - quarter},
-			{sort: 1, cap: quarter},
+			{sort: 0, cap: int64(maxAccounts) - quarter, spills: int64(shards)},
+			{sort: 1, cap: quarter, spills: int64(shards)},
 		},
 		pools:   map[poolID]*pool{},
 		numbers: map[classID]uint32{},

@@ -15,7 +15,7 @@ func budgetPool(c *catalog, name string, addresses bool) *pool {
 }
 
 func TestPool_SharesTheCapEvenly(t *testing.T) {
-	c := newCatalog(40_002)
+	c := newCatalog(40_002, 256)
 	user, address := budgetPool(c, "a", false), budgetPool(c, "a", true)
 	assert.EqualValues(t, 30_002, user.region.cap, "three quarters")
 	assert.EqualValues(t, 10_000, address.region.cap, "a quarter, rounded down")
@@ -32,18 +32,18 @@ func TestPool_SharesTheCapEvenly(t *testing.T) {
 	user.spills.Add(7)
 	assert.EqualValues(t, 30_002/5-256+7, user.share(), "room is set aside until it is taken")
 
-	c = newCatalog(40_000)
+	c = newCatalog(40_000, 256)
 	c.plan([]string{"a", "b"}, 1)
 	for _, addresses := range []bool{false, true} {
 		p := budgetPool(c, "a", addresses)
 		assert.Equal(t, p.region.cap/2-256, p.share(), "two were announced")
 	}
-	assert.EqualValues(t, 1, budgetPool(newCatalog(1), "a", false).share(), "at least one")
-	assert.EqualValues(t, 1, budgetPool(newCatalog(1), "a", true).share(), "at least one")
+	assert.EqualValues(t, 1, budgetPool(newCatalog(1, 256), "a", false).share(), "at least one")
+	assert.EqualValues(t, 1, budgetPool(newCatalog(1, 256), "a", true).share(), "at least one")
 }
 
 func TestPool_AdmitsUpToItsShareAndTheCap(t *testing.T) {
-	c := newCatalog(4000) // 3000 for users
+	c := newCatalog(4000, 256) // 3000 for users
 	c.plan([]string{"a"}, 1)
 	a := budgetPool(c, "a", false)
 	require.False(t, a.admit(2745))
@@ -69,7 +69,7 @@ func charge(budget, kind string, l limiter.Limit) *limiter.Charge {
 }
 
 func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
-	c := newCatalog(1000)
+	c := newCatalog(1000, 256)
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Second}
 	evenLog := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 6, Per: time.Second}
 	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), ownAccount)
@@ -124,7 +124,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 
 // Two requests that show a limit first, at once, must not number it twice.
 func TestCatalog_OneClassForRequestsAtOnce(t *testing.T) {
-	c := newCatalog(1000)
+	c := newCatalog(1000, 256)
 	id := classID{poolID: poolID{"a", false}, limit: limiter.Limit{Tokens: 1, Per: 1, Burst: 1}}
 	number := c.intern(id)
 	assert.Equal(t, number, c.intern(id))
@@ -132,7 +132,7 @@ func TestCatalog_OneClassForRequestsAtOnce(t *testing.T) {
 }
 
 func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
-	c := newCatalog(1000)
+	c := newCatalog(1000, 256)
 	held := map[uint32]*class{}
 	highest := uint32(0)
 	for i := range int64(20_000) {
@@ -156,7 +156,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 }
 
 func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
-	c := newCatalog(1000)
+	c := newCatalog(1000, 256)
 	for i := range int64(5000) {
 		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), ownAccount)
 		require.EqualValues(t, i+1, number)
@@ -169,7 +169,7 @@ func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
 // Two limiters may announce the same budget; the last to withdraw it gives its
 // share to the others.
 func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
-	c := newCatalog(40_000)
+	c := newCatalog(40_000, 256)
 	sharers := func() []int64 {
 		return []int64{c.regions[0].pools.Load(), c.regions[1].pools.Load()}
 	}
@@ -202,7 +202,7 @@ func TestCatalog_TightLogsAreSmall(t *testing.T) {
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 9, Per: time.Second}
 	one := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 1, Per: time.Second}
 	for _, k := range []kind{tightLog, overflow} {
-		c := newCatalog(40_000)
+		c := newCatalog(40_000, 256)
 		bucket, _ := c.pin(charge("a", "user", limiter.PerSecond(9)), k)
 		assert.EqualValues(t, 1, bucket.size)
 		assert.EqualValues(t, 1, bucket.pool.spill.Load())

@@ -32,11 +32,12 @@ func (s *Store) search(d *draw, now int64) bool {
 		if d.class.pool.admit(d.class.size) {
 			return true
 		}
-		other := &s.shards[(d.name.low+i)%shardCount]
-		if other.mu.TryLock() {
-			if n := len(other.directory); n > 0 {
-				other.sweep(other.directory[int(d.name.low>>8)%n], now, s.classes)
-			}
+		other, at := &s.shards[uint8(d.name.low+i)&s.hash.mask], d.name.low>>8+i
+		switch {
+		case other == d.shard:
+			other.sweepNear(at, now, s.classes)
+		case other.mu.TryLock():
+			other.sweepNear(at, now, s.classes)
 			other.mu.Unlock()
 		}
 	}

@@ -5,7 +5,7 @@
 //
 // An account is a record of 32 bytes without pointers: a fingerprint of its key,
 // the number of its limit, and the instant at which it is full again. Records
-// live in 256 shards with a lock each, in small blocks that grow and split one
+// live in up to 256 shards with a lock each, in small blocks that grow and split one
 // at a time, so that no request waits for more than one block's copy. Only an
 // account that is full again is ever dropped, since a full account is the same
 // as none; it is dropped where its block needs room, a block at a time.
@@ -21,11 +21,11 @@
 // Config.MaxAccounts is the cap. A quarter of it is for callers known by address
 // only, three quarters for the others, and each budget has an equal share of
 // both: a flood of one budget's keys never displaces another's, and addresses
-// never displace the authenticated. Of a share, room for 256 overflow accounts is
-// set aside, so a budget wants a cap of some 2,000 at least. A rolling log counts
-// as one account and half a one for each of its Tokens. A Reload that adds
-// budgets makes shares smaller; what others hold above theirs goes only as it
-// fills up.
+// never displace the authenticated. Of a share, room for the overflow accounts is
+// set aside: one in each shard, and there is a shard for every 128 accounts of the
+// cap, rounded down to a power of two, or 256. A rolling log counts as one account
+// and half a one for each of its Tokens. A Reload that adds budgets makes shares
+// smaller; what others hold above theirs goes only as it fills up.
 //
 // A new key that finds its share used up first looks for a full account to drop
 // in its own block and in eight more. Where there is none it draws on an overflow
@@ -33,5 +33,5 @@
 // same need, whatever their limits: the strictest clamps. A rolling log keeps two
 // entries there, and is stricter for it. So invented keys neither reset a spent
 // account nor grow memory; they can make new, idle callers of that budget and
-// kind share 256 accounts until accounts fill up again. Stats counts those takes.
+// kind share those few until accounts fill up again. Stats counts those takes.
 package memstore

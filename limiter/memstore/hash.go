@@ -22,10 +22,13 @@ type fingerprint struct {
 // can make up, once, and mostly not even that: they are few, and known.
 type hasher struct {
 	a, b  maphash.Seed
+	mask  uint8                      // shards in use, less 1
 	known [256]atomic.Pointer[names] // never replaced once set
 }
 
-func (h *hasher) seed() { h.a, h.b = maphash.MakeSeed(), maphash.MakeSeed() }
+func (h *hasher) start(shards int) {
+	h.a, h.b, h.mask = maphash.MakeSeed(), maphash.MakeSeed(), uint8(shards-1)
+}
 
 // lanes is the sums of some parts of a key under both seeds.
 type lanes struct{ a, b uint64 }
@@ -111,7 +114,7 @@ func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
 		l = h.brought(l, k.Workload, &placeWorkload)
 	}
 	f := l.fingerprint()
-	return f, last.lanes.shard(f)
+	return f, last.lanes.shard(f) & h.mask
 }
 
 // shard returns the number of the shard of a key whose tenant and id have the

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -23,7 +24,7 @@ var keyParts = map[string]func(k *limiter.Key, part string){
 
 func newHasher() *hasher {
 	h := new(hasher)
-	h.seed()
+	h.start(shardCount)
 	return h
 }
 
@@ -175,4 +176,13 @@ func TestHasher_ChoosesTheShardByTheCaller(t *testing.T) {
 	}
 	assert.Len(t, callers, shardCount)
 	assert.Len(t, routes, shardCount)
+}
+
+func TestShardsFor_KeepsOverflowAccountsFew(t *testing.T) {
+	for accounts, shards := range map[int]int{
+		1: 1, 127: 1, 255: 1, 256: 2, 1000: 4, 10_000: 64, 32_767: 128, 32_768: 256, 1_000_000: 256,
+		math.MaxInt: 256,
+	} {
+		assert.Equal(t, shards, shardsFor(accounts), accounts)
+	}
 }

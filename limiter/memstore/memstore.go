@@ -14,8 +14,9 @@ import (
 // Config is the shape of a [Store]; the zero Config is usable.
 type Config struct {
 	// MaxAccounts bounds the memory: about 50 bytes for each, and 250 more for each
-	// limit that differs; 0 means 1,000,000. Below some thousands the overflow
-	// accounts exceed it, 256 for each budget and sort of callers.
+	// limit that differs; 0 means 1,000,000. A quarter is for addresses, the rest for
+	// all others, and the budgets share each part evenly. Where there are more budgets
+	// than accounts, overflow accounts exceed it, one for each budget at least.
 	MaxAccounts int
 	// Now is the clock, for tests and replay; nil is the real one: the wall time
 	// at New plus monotonic time. It is called with no lock held.
@@ -50,15 +51,19 @@ func New(cfg Config) (*Store, error) {
 	if cfg.MaxAccounts == 0 {
 		cfg.MaxAccounts = 1_000_000
 	}
+	return newStore(cfg, shardsFor(cfg.MaxAccounts)), nil
+}
+
+func newStore(cfg Config, shards int) *Store {
 	s := &Store{
 		now:     cfg.Now,
 		start:   time.Now(),
-		classes: newCatalog(cfg.MaxAccounts),
+		classes: newCatalog(cfg.MaxAccounts, shards),
 	}
-	s.hash.seed()
+	s.hash.start(shards)
 	s.base = instant.Of(s.start)
 	s.latest.Store(math.MinInt64)
-	return s, nil
+	return s
 }
 
 // Check returns l.Validate(): memory holds every valid limit exactly.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -26,18 +27,36 @@ func newStore(t testing.TB, cfg memstore.Config) *memstore.Store {
 
 // harness is that of stores for at most so many accounts.
 func harness(maxAccounts int) storetest.Harness {
+	return harnessOf(func(t testing.TB, now func() time.Time) limiter.Store {
+		return newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: now})
+	})
+}
+
+// sharded is the same with so many shards.
+func sharded(maxAccounts, shards int) storetest.Harness {
+	return harnessOf(func(_ testing.TB, now func() time.Time) limiter.Store {
+		return memstore.NewSharded(memstore.Config{MaxAccounts: maxAccounts, Now: now}, shards)
+	})
+}
+
+func harnessOf(open func(testing.TB, func() time.Time) limiter.Store) storetest.Harness {
 	return storetest.Harness{
-		New: func(t testing.TB, now func() time.Time) limiter.Store {
-			return newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: now})
-		},
+		New:      open,
 		Accounts: func(s limiter.Store) int { return int(s.(*memstore.Store).Stats().Accounts) },
 	}
 }
 
 func TestStore_KeepsThePromise(t *testing.T) { storetest.Run(t, harness(0)) }
 
-// A cap that just holds the accounts of each rule changes nothing.
+// A cap that just holds the accounts of each rule changes nothing, nor does the
+// number of shards.
 func TestStore_KeepsThePromiseAtATinyCap(t *testing.T) { storetest.Run(t, harness(50_000)) }
+
+func TestStore_KeepsThePromiseInFewShards(t *testing.T) {
+	for _, shards := range []int{1, 2, 16} {
+		t.Run(strconv.Itoa(shards), func(t *testing.T) { storetest.Run(t, sharded(50_000, shards)) })
+	}
+}
 
 // TestStore_KeepsThePromiseOnOverflowAccounts leaves out the rules that need an
 // account for each of many keys. Two keys share an overflow account once in 256
@@ -58,7 +77,7 @@ func TestStore_KeepsThePromiseOnOverflowAccounts(t *testing.T) {
 		t.Run(rule.Number+"/"+rule.Name, func(t *testing.T) {
 			var err error
 			for range 3 {
-				if err = rule.Run(t, harness(1)); err == nil {
+				if err = rule.Run(t, sharded(1, 256)); err == nil {
 					break
 				}
 			}

@@ -2,13 +2,22 @@ package memstore
 
 import (
 	"math"
+	"math/bits"
 	"sync"
 
 	"github.com/ration-go/ration/internal/account"
 	"github.com/ration-go/ration/internal/instant"
 )
 
+// shardCount is the most shards that a store uses.
 const shardCount = 256
+
+// shardsFor returns how many shards a store of so many accounts uses, a power of
+// two: so few that the overflow accounts of a budget, one in each shard, are a
+// small part of its share.
+func shardsFor(maxAccounts int) int {
+	return 1 << (bits.Len(uint(min(max(maxAccounts/128, 1), shardCount))) - 1)
+}
 
 // shard is a part of the accounts under one lock.
 type shard struct {
@@ -82,6 +91,13 @@ func (s *shard) sweep(b block, now int64, classes *catalog) {
 		}
 		s.release(r, class)
 		b.remove(i) // which may put another record at i
+	}
+}
+
+// sweepNear sweeps one of the shard's blocks.
+func (s *shard) sweepNear(at uint32, now int64, classes *catalog) {
+	if n := uint32(len(s.directory)); n > 0 {
+		s.sweep(s.directory[at%n], now, classes)
 	}
 }
 
