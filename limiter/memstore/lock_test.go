@@ -19,6 +19,11 @@ func TestLockSet_LocksWhatWasAddedAndNoMore(t *testing.T) {
 			s.addLock(&set, number)
 			want[int(number)] = true
 		}
+		require.Equal(t, len(want), set.n)
+		require.Equal(t, len(want) == 1, set.only != nil, "%v", numbers)
+		if set.only != nil {
+			require.Same(t, &s.shards[numbers[0]], set.only)
+		}
 		s.lock(&set)
 		for i := range s.shards {
 			free := s.shards[i].mu.TryLock()

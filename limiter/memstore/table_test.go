@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/limiter"
 )
 
 // A table must hold what a map holds, through growth, splits, removals that
@@ -139,4 +140,84 @@ func TestTable_ABlockThatIsMostlyEmptyShrinks(t *testing.T) {
 	s.shrink(0)
 	require.Len(t, s.directory[0], fit(2*31), "room for as many again")
 	require.Equal(t, 31, s.directory[0].count())
+}
+
+// The names of one block, which share their lowest bits, and maybe the highest as
+// those of a shard do, begin at all of its places.
+func TestBlock_SearchesBeginEverywhere(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for _, size := range []int{smallestBlock, largestBlock} {
+		b := newBlock(size, 8)
+		begun := map[int]int{}
+		const names = 100_000
+		for range names {
+			begun[b.home(fingerprint{high: random.Uint64() << 16 >> 8})]++
+		}
+		for i := 1; i < size; i++ {
+			share := begun[i] * (size - 1)
+			require.InDelta(t, names, share, names/4, "place %d of %d", i, size)
+		}
+		require.Len(t, begun, size-1)
+	}
+}
+
+// What is full again is dropped before a block is made anew, which it is where
+// more than three quarters are taken even so.
+func TestTable_ABlockThatDropsEnoughStays(t *testing.T) {
+	for _, test := range []struct {
+		left   int
+		stays  bool
+		length int
+	}{{0, true, 16}, {11, true, 16}, {12, false, 16}, {13, false, 32}} {
+		random := rand.New(rand.NewPCG(1, 1))
+		var s shard
+		drops := 0
+		add := func() {
+			r := record{high: random.Uint64(), low: 1, class: 1}
+			s.add(r, 0, func(b block) {
+				drops++
+				for i := 1; b.count() > test.left; {
+					if b[i].class == 0 {
+						i++
+						continue
+					}
+					b.remove(i)
+				}
+			})
+		}
+		for range 13 { // 7/8 of 15
+			add()
+		}
+		require.Zero(t, drops)
+		old := s.directory[0]
+		add()
+		require.Equal(t, 1, drops)
+		require.Equal(t, test.left+1, s.directory[0].count())
+		require.Len(t, s.directory[0], test.length)
+		require.Equal(t, test.stays, &old[0] == &s.directory[0][0], "%d are left", test.left)
+	}
+}
+
+// The header of a block knows the earliest instant at which one of its accounts
+// is full, and nothing is looked for before it.
+func TestBlock_KnowsWhenTheFirstIsFull(t *testing.T) {
+	store, err := New(Config{})
+	require.NoError(t, err)
+	c := store.classes
+	_, number := c.pin(charge("a", "user", limiter.PerSecond(1)), ownAccount)
+	var s shard
+	s.add(record{high: 1, class: number, state: account.State{At: 30}}, 30, func(block) {})
+	s.add(record{high: 2, class: number, state: account.State{At: 20}}, 20, func(block) {})
+	b := s.directory[0]
+	require.EqualValues(t, 20, b[0].state.At)
+	s.sweep(b, 19, c)
+	require.Equal(t, 2, b.count())
+	s.sweep(b, 20, c)
+	require.Equal(t, 1, b.count())
+	require.EqualValues(t, 30, b[0].state.At)
+	b[0].state.At = 40
+	s.sweep(b, 39, c)
+	require.Equal(t, 1, b.count(), "it is not looked at")
+	s.sweep(b, 40, c)
+	require.Zero(t, b.count())
 }
