@@ -172,6 +172,9 @@ func (c *call) eval(ctx context.Context, load bool) (string, error) {
 	cmd.SetFirstKeyPos(3)
 	sent := time.Now()
 	if err := c.store.client.Process(ctx, cmd); err != nil {
+		if c.store.inline && timedOut(err) {
+			c.store.connect()
+		}
 		return "", err
 	}
 	reply, err := cmd.Text()

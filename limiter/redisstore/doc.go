@@ -52,7 +52,9 @@
 // whose command has timed out is free at once, not after ReadTimeout. A caller
 // whose context is cancelled meanwhile may wait for the rest of the deadline. The
 // client's hooks then run in the caller's goroutine, so they must not block, and
-// their panics reach the caller; see [Client].
+// their panics reach the caller; see [Client]. Since such a client also breaks off
+// a connection that is not made within the deadline, the store goes on to make
+// one, one at a time, after a call that timed out.
 //
 // # What can be lost
 //

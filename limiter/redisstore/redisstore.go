@@ -54,7 +54,8 @@ type Config struct {
 
 // Store is a [limiter.Store] in a Redis or Valkey server. Any number of
 // processes share its accounts. It is safe for concurrent use; the zero Store is
-// not usable, see [New]. It opens no connection and has no goroutine of its own.
+// not usable, see [New]. It has no goroutine of its own but while it connects to a
+// server that is too far to connect to within the timeout of a call.
 type Store struct {
 	client   Client
 	keys     keys
@@ -65,6 +66,7 @@ type Store struct {
 	now      func() time.Time
 	clock    serverClock
 
+	connecting atomic.Bool
 	reanchored atomic.Int64
 }
 
