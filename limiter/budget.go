@@ -169,7 +169,7 @@ func (b *budget) validate(s Store) error {
 	case b.OnError > Closed:
 		return &ConfigError{"OnError", uint8(b.OnError), "want Local, Open or Closed"}
 	case b.OnError == 0 && canFail(s):
-		return &ConfigError{"OnError", b.OnError, "the store can fail: want Closed, Open or Local"}
+		return &ConfigError{"OnError", b.OnError, "the store can fail: want Closed or Open"}
 	}
 	if err := b.Limit.Validate(); err != nil {
 		return err

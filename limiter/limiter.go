@@ -31,6 +31,7 @@ type Limiter struct {
 	name     string
 	observer Observer
 	log      *slog.Logger
+	made     time.Time
 
 	watcher   StoreObserver // nil: the store cannot fail, or nobody asks
 	storeName string
@@ -39,6 +40,7 @@ type Limiter struct {
 	reload        sync.Mutex                // one Reload at a time
 	requests      sync.Pool                 // of *request
 	invalidLimits atomic.Int64
+	outage        outage
 }
 
 // New returns a limiter over the budgets. Limiters may share a store: budgets of
@@ -63,7 +65,7 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	l := &Limiter{store: s, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger}
+	l := &Limiter{store: s, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger, made: time.Now()}
 	l.requests.New = func() any { return new(request) }
 	if err := l.Reload(budgets); err != nil {
 		return nil, err
@@ -154,7 +156,7 @@ func (l *Limiter) take(
 		*d, err = l.store.Take(ctx, q.charges)
 		l.asked(start, err)
 		if err != nil {
-			*d, err = q.fail(ctx, err)
+			*d, err = q.fail(ctx, l, err)
 		}
 	}
 	if l.observer != nil && err == nil {
@@ -174,7 +176,7 @@ func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, e
 		d, err = l.store.Peek(ctx, q.charges)
 		l.asked(start, err)
 		if err != nil {
-			return q.fail(ctx, err)
+			return q.fail(ctx, l, err)
 		}
 	}
 	return d, err
@@ -315,7 +317,7 @@ func (q *request) bounds(b *budget) bool {
 const closedRetry = time.Second
 
 // fail answers for a store that could not decide, by the strictest policy.
-func (q *request) fail(ctx context.Context, err error) (Decision, error) {
+func (q *request) fail(ctx context.Context, l *Limiter, err error) (Decision, error) {
 	var cost *CostError
 	var config *ConfigError
 	var store *StoreError
@@ -326,6 +328,7 @@ func (q *request) fail(ctx context.Context, err error) (Decision, error) {
 	default:
 		store = &StoreError{Other, err}
 	}
+	l.outage.warn(ctx, l, store)
 	strictest := -1
 	for i, b := range q.budgets {
 		if b.Shadow || b.OnError == Open {
