@@ -61,9 +61,22 @@ func (s *Store) relocate(draws []draw, i int) {
 	d.spill(s)
 	for j := range i {
 		if o := &draws[j]; leads(draws, j) && o.overflow && o.shard == d.shard && o.name == d.name {
-			d.join(o)
-			return
+			if !d.stricter(o) {
+				d.join(o)
+				return
+			}
+			o.join(d)
+			break
 		}
 	}
 	d.record = d.shard.find(d.name)
+}
+
+// stricter reports whether d stands for an overflow account rather than o: one that
+// is enforced before a shadow, then one that holds less.
+func (d *draw) stricter(o *draw) bool {
+	if d.charge.Shadow != o.charge.Shadow {
+		return o.charge.Shadow
+	}
+	return d.charge.Limit.Capacity() < o.charge.Limit.Capacity()
 }

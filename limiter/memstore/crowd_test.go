@@ -145,6 +145,45 @@ func TestStore_ChargesOfOneOverflowAccountAddUp(t *testing.T) {
 	assert.True(t, d.Allowed(), "of two shards they do not")
 }
 
+// One overflow account cannot have two limits: the strictest charge stands for
+// all, in any order, so that nothing gets through under another's name.
+func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
+	strict := on("a", "x", "r1", 2)
+	for name, loosen := range map[string]func(*limiter.Charge){
+		"a larger limit": func(c *limiter.Charge) { c.Limit = limiter.PerHour(1000) },
+		"a larger burst": func(c *limiter.Charge) { c.Limit.Burst = 1000 },
+		"a shadow":       func(c *limiter.Charge) { c.Shadow = true },
+		"a large shadow": func(c *limiter.Charge) { c.Shadow, c.Limit = true, limiter.PerHour(1000) },
+		"a small shadow": func(c *limiter.Charge) { c.Shadow, c.Limit = true, limiter.PerHour(2) },
+	} {
+		loose := on("a", "x", "r2", 1)
+		loosen(&loose)
+		for _, charges := range [][]limiter.Charge{
+			{strict, loose}, {loose, strict}, {loose, strict, loose}, {loose, loose, strict},
+		} {
+			t.Run(name, func(t *testing.T) {
+				c := newCrowded(t, 1)
+				c.take(on("a", "first", "", 1))
+				if len(charges) == 3 {
+					for i := range charges {
+						charges[i].Cost = 1
+					}
+				}
+				d, _ := c.take(charges...)
+				require.True(t, d.Allowed())
+				assert.Equal(t, three, d.Limit)
+				for _, charge := range charges {
+					assert.Zero(t, charge.Result.Remaining)
+				}
+				d, _ = c.take(charges...)
+				assert.Equal(t, limiter.Deny, d.Outcome)
+				assert.Equal(t, three, d.Limit)
+				assert.Equal(t, time.Hour, d.RetryAfter)
+			})
+		}
+	}
+}
+
 // Only a request for a new account in the same block finds what is full there:
 // its own shard is locked to the search.
 func TestStore_AFullAccountOfTheBlockMakesRoom(t *testing.T) {
