@@ -1,0 +1,195 @@
+package grpcinterceptor_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/ration-go/ration/grpcinterceptor"
+	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/redisstore"
+)
+
+// inRedis are budgets of each kind, all of plenty, and one of requests.
+var inRedis = []limiter.Budget{
+	{Name: "bucket", Limit: limiter.PerDay(100)},
+	{Name: "window", Limit: limiter.Limit{
+		Algorithm: limiter.FixedWindow, Tokens: 100, Per: 365 * 24 * time.Hour}},
+	{Name: "log", Limit: limiter.Limit{
+		Algorithm: limiter.RollingLog, Tokens: 100, Per: 24 * time.Hour}},
+	{Name: "requests", PerRequest: true, Limit: limiter.PerDay(100)},
+}
+
+// shared is a limiter on a server.
+type shared struct {
+	*limiter.Limiter
+	logged *bytes.Buffer
+}
+
+func newShared(t *testing.T, network, addr string, timeout time.Duration) *shared {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Network: network, Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Config{Timeout: timeout})
+	require.NoError(t, err)
+	budgets := make([]limiter.Budget, len(inRedis))
+	for i, b := range inRedis {
+		b.Scope, b.OnError = limiter.ByPrincipal, limiter.Closed
+		budgets[i] = b
+	}
+	s := &shared{logged: new(bytes.Buffer)}
+	s.Limiter, err = limiter.New(store, budgets, limiter.Config{
+		Logger: slog.New(slog.NewTextHandler(s.logged, nil)),
+	})
+	require.NoError(t, err)
+	return s
+}
+
+// spent requires that alice has spent so much of each budget of tokens, and so
+// many requests.
+func (s *shared) spent(t *testing.T, tokens, requests int64) {
+	t.Helper()
+	alice := limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: "alice"}}
+	want := map[string]int64{"bucket": tokens, "window": tokens, "log": tokens, "requests": requests}
+	got := map[string]int64{}
+	// The request that asks is one itself.
+	_, err := s.TakeEach(t.Context(), alice, 0, func(b *limiter.Budget, c *limiter.Charge) {
+		got[b.Name] = 100 - c.Result.Remaining
+	})
+	require.NoError(t, err)
+	want["requests"]++
+	assert.Equal(t, want, got)
+}
+
+// patient is a timeout for tests of what is decided, on machines under load.
+const patient = 10 * time.Second
+
+func TestRedis_ACallIsSettled(t *testing.T) {
+	server := redistest.Start(t)
+	handlers := grpcinterceptor.Config{Cost: seven, Settles: true}
+	rule := grpcinterceptor.Config{Cost: seven, ByCode: byCode}
+	for name, tt := range map[string]struct {
+		cfg     grpcinterceptor.Config
+		handler func(context.Context) error
+		want    int64
+		code    codes.Code
+	}{
+		"down":    {handlers, settleAt(3), 3, codes.OK},
+		"to-0":    {handlers, settleAt(0), 0, codes.OK},
+		"up":      {handlers, settleAt(20), 20, codes.OK},
+		"not":     {handlers, fails(codes.Unknown), 7, codes.Unknown},
+		"rule":    {rule, func(context.Context) error { return nil }, 1, codes.OK},
+		"rule-up": {rule, fails(codes.InvalidArgument), 9, codes.InvalidArgument},
+		"panic":   {rule, func(context.Context) error { panic("mistake") }, 7, codes.Internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			l := newShared(t, server.Network, server.Addr, patient)
+			client, stop := act(t, &acting{unary: tt.handler}, intercept(t, l.Limiter, users, tt.cfg))
+			_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+			assert.Equal(t, tt.code, status.Code(err))
+			stop()
+			l.spent(t, tt.want, 1)
+		})
+	}
+}
+
+func settleAt(actual int64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := grpcinterceptor.Settle(ctx, actual); err != nil {
+			return err
+		}
+		if err := grpcinterceptor.Settle(ctx, 0); err != limiter.ErrReceipt {
+			return status.Errorf(codes.Internal, "settled again: %v", err)
+		}
+		return nil
+	}
+}
+
+func TestRedis_MessagesAreSettledEach(t *testing.T) {
+	server := redistest.Start(t)
+	for name, tt := range map[string]struct {
+		lengths        []int
+		actuals        []int64 // -1: nothing is said
+		want, requests int64
+	}{
+		"each":  {[]int{10, 20, 30}, []int64{1, 2, 3}, 6, 3},
+		"none":  {[]int{10, 20, 30}, []int64{-1, -1, -1}, 60, 3},
+		"first": {[]int{10, 20}, []int64{0, -1}, 20, 2},
+		"up":    {[]int{10}, []int64{50}, 50, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			l := newShared(t, server.Network, server.Addr, patient)
+			cfg := byLength
+			cfg.Settles = true
+			client, stop := act(t, &acting{stream: func(s conversation) error {
+				for _, actual := range tt.actuals {
+					if _, err := s.Recv(); err != nil {
+						return err
+					}
+					if actual >= 0 {
+						assert.NoError(t, grpcinterceptor.Settle(s.Context(), actual))
+					}
+					if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}, intercept(t, l.Limiter, users, cfg))
+			_, _, err := converse(as(t, "alice"), client, tt.lengths...)
+			require.NoError(t, err)
+			stop()
+			l.spent(t, tt.want, tt.requests)
+		})
+	}
+}
+
+// A correction whose reply is lost was booked once, and is not tried again.
+func TestRedis_ALostReplyToSettleBooksItOnce(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server)
+	l := newShared(t, proxy.Network, proxy.Addr, patient)
+	client, stop := act(t, &acting{unary: func(ctx context.Context) error {
+		var failed *limiter.StoreError
+		proxy.Set(redistest.LoseReply)
+		if assert.ErrorAs(t, grpcinterceptor.Settle(ctx, 3), &failed) {
+			assert.Equal(t, limiter.Ambiguous, failed.Reason)
+		}
+		proxy.Set(redistest.None)
+		assert.ErrorIs(t, grpcinterceptor.Settle(ctx, 3), limiter.ErrReceipt)
+		return nil
+	}}, intercept(t, l.Limiter, users,
+		grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
+	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	require.NoError(t, err)
+	stop()
+	l.spent(t, 3, 1)
+	assert.Empty(t, l.logged.String())
+}
+
+// A server that has gone while the handler ran takes nothing from its answer.
+func TestRedis_WithoutItsServerACallKeepsItsAnswerAndItsCost(t *testing.T) {
+	server := redistest.Start(t)
+	l := newShared(t, server.Network, server.Addr, 200*time.Millisecond)
+	client, stop := act(t, &acting{unary: func(context.Context) error {
+		server.Pause()
+		return nil
+	}}, intercept(t, l.Limiter, users, grpcinterceptor.Config{Cost: seven, ByCode: byCode}))
+	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	require.NoError(t, err)
+	stop()
+	assert.Contains(t, l.logged.String(), "code=settle-failed")
+	server.Resume()
+	newShared(t, server.Network, server.Addr, patient).spent(t, 7, 1)
+}
