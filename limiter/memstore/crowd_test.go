@@ -173,7 +173,8 @@ func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
 				require.True(t, d.Allowed())
 				assert.Equal(t, three, d.Limit)
 				for _, charge := range charges {
-					assert.Zero(t, charge.Result.Remaining)
+					assert.Equal(t, limiter.Result{Outcome: limiter.Allow, ResetAfter: time.Hour},
+						charge.Result)
 				}
 				d, _ = c.take(charges...)
 				assert.Equal(t, limiter.Deny, d.Outcome)

@@ -136,15 +136,17 @@ func (s *Store) insert(d *draw, now int64) {
 func pick(draws []draw, now int64, decision *limiter.Decision) {
 	var p picker
 	for i := range draws {
-		d := &draws[i]
-		if d.lead != i {
-			d.charge.Result = root(draws, i).charge.Result
-			continue
+		if d := &draws[i]; d.lead == i {
+			result(d.charge, &d.account, d.used, now, d.cost, d.outcome)
+			p.offer(d.charge, d.used, &d.class.rule)
 		}
-		result(d.charge, &d.account, d.used, now, d.cost, d.outcome)
-		p.offer(d.charge, d.used, &d.class.rule)
 	}
 	p.decide(decision)
+	for i := range draws { // which may come before their leads
+		if d := &draws[i]; d.lead != i {
+			d.charge.Result = root(draws, i).charge.Result
+		}
+	}
 }
 
 // picker finds the charge that decides (R6): never, else deny with the longest
