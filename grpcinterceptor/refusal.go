@@ -103,12 +103,15 @@ func (i *Interceptor) exhausted(ctx context.Context, d limiter.Decision) *refusa
 	}
 	if d.Outcome == limiter.Never {
 		violation.Description = "the cost is above what the budget can ever hold"
+		if d.Limit == limiter.Blocked {
+			violation.Description = "the budget allows this caller nothing"
+		}
 		return detailed("-1", codes.ResourceExhausted,
 			"rate limit exceeded; no retry can succeed", failure, info)
 	}
 	violation.Description = "the budget is used up"
 	return detailed(i.pushback(ctx, d.RetryAfter), codes.ResourceExhausted,
-		fmt.Sprintf("rate limit exceeded; retry in %v", d.RetryAfter),
+		fmt.Sprintf("rate limit exceeded; retry in %v", milliseconds(d.RetryAfter)),
 		retryInfo(d), failure, info)
 }
 
@@ -143,16 +146,21 @@ func detailed(
 	return &refusal{st, pushback}
 }
 
+// milliseconds returns a wait in whole milliseconds, rounded up, at least 1.
+func milliseconds(wait time.Duration) time.Duration {
+	return max(wait+time.Millisecond-1, time.Millisecond).Truncate(time.Millisecond)
+}
+
 // pushback returns the wait in milliseconds, rounded up, or -1 where sitting it
 // out is no use: the call would be over by then, or it takes too long.
 func (i *Interceptor) pushback(ctx context.Context, wait time.Duration) string {
 	if wait > i.cfg.MaxPushback {
 		return "-1"
 	}
-	ms := max(1, (wait+time.Millisecond-1)/time.Millisecond)
+	wait = milliseconds(wait)
 	deadline, ok := ctx.Deadline()
-	if ok && time.Until(deadline) <= ms*time.Millisecond {
+	if ok && time.Until(deadline) <= wait {
 		return "-1"
 	}
-	return strconv.FormatInt(int64(ms), 10)
+	return strconv.FormatInt(wait.Milliseconds(), 10)
 }

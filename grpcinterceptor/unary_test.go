@@ -185,13 +185,15 @@ func TestUnary_NeverPromisesNoWait(t *testing.T) {
 		return limiter.Blocked
 	}
 	tests := []struct {
-		name     string
-		budget   limiter.Budget
-		cost     int64
-		capacity int64
+		name        string
+		budget      limiter.Budget
+		cost        int64
+		capacity    int64
+		description string
 	}{
-		{"a cost above the capacity", perUser(slow), 2, 1},
-		{"a blocked caller", blocked, 1, 0},
+		{"a cost above the capacity", perUser(slow), 2, 1,
+			"the cost is above what the budget can ever hold"},
+		{"a blocked caller", blocked, 1, 0, "the budget allows this caller nothing"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,9 +209,8 @@ func TestUnary_NeverPromisesNoWait(t *testing.T) {
 
 			require.Equal(t, codes.ResourceExhausted, status.Code(err))
 			assertDetails(t, err, violation(&errdetails.QuotaFailure_Violation{
-				Subject:     "budget:per-user",
-				Description: "the cost is above what the budget can ever hold",
-				QuotaId:     "per-user", QuotaValue: tt.capacity,
+				Subject: "budget:per-user", Description: tt.description,
+				QuotaId: "per-user", QuotaValue: tt.capacity,
 			}), perUserExceeded)
 			assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
 			assert.Equal(t, []limiter.Answer{limiter.AnswerNever}, log.answers())

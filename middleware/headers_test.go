@@ -334,6 +334,7 @@ func TestHeaders_FollowTheCallersPlan(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, get("/", "none")())
 	assert.Equal(t, fields{"plan", "plan", 0, -1, 0, -1, -1}, read(t, w.Header()))
+	assert.Contains(t, w.Body.String(), `"detail":"The limit allows this caller nothing."`)
 }
 
 func TestHeaders_ManyPlansAreStatedAlike(t *testing.T) {

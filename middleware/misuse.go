@@ -21,6 +21,7 @@ type watch struct {
 	routes    sync.Once     // the routes of budgets were looked up
 	unmatched misuse.Streak // requests that match no route
 	nobody    misuse.Streak // requests of callers whom nobody has named
+	proxied   misuse.Streak // requests that came through a proxy that nobody has named
 	moved     atomic.Bool   // told that the route changed further in
 	upgraded  atomic.Bool   // told that HTTP/2 began further in
 	lost      atomic.Bool   // told that a cost could not be corrected
@@ -76,7 +77,8 @@ func (m *Middleware) find(r *http.Request) (route string, ok bool) {
 	}
 	if m.watch.unmatched.Miss() && m.routed() {
 		m.limiter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share "+
-			"one: around a mux want keying.Mux(mux), and chiroute.New of the outermost chi router",
+			"one: around a mux want keying.Mux(mux), and chiroute.New of the outermost chi router; "+
+			"what rewrites paths, such as http.StripPrefix, belongs outside",
 			slog.Int("requests", misuse.Patience))
 	}
 	return keying.Unmatched, false
@@ -98,6 +100,7 @@ func (m *Middleware) principal(r *http.Request, p *limiter.Principal) error {
 	}
 	var err error
 	*p, err = m.who.Request(r)
+	m.watchProxies(r, p.Kind)
 	switch {
 	case !m.who.Expects():
 	case err == nil && p.Kind == limiter.KindCertificate:
@@ -108,6 +111,20 @@ func (m *Middleware) principal(r *http.Request, p *limiter.Principal) error {
 			slog.Int("requests", misuse.Patience))
 	}
 	return err
+}
+
+// watchProxies notices where every caller's address is that of a proxy.
+func (m *Middleware) watchProxies(r *http.Request, kind string) {
+	if kind != limiter.KindAddress || m.who.ReadsHeader() {
+		return
+	}
+	if r.Header["X-Forwarded-For"] == nil {
+		m.watch.proxied.Hit()
+	} else if m.watch.proxied.Miss() {
+		m.limiter.Warn(r.Context(), "proxy-unnamed", "all requests so far came through a proxy, "+
+			"whose address all callers share: want it in keying.Addresses.Proxies",
+			slog.Int("requests", misuse.Patience))
+	}
 }
 
 // pass runs the handler, and looks whether it was that of the route: whatever

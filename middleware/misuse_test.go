@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -141,6 +142,36 @@ func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
 			}
 			assert.Equal(t, tt.want, told(log), log)
 		})
+	}
+}
+
+// Behind a proxy that nobody has named, all callers are one.
+func TestMiddleware_TellsOfAProxyThatNobodyHasNamed(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", noop)
+	proxies := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	for _, tt := range []struct {
+		name   string
+		who    keying.Who
+		direct int // the request that came without a proxy
+		want   []string
+	}{
+		{"all through it", byAddress, -1, []string{"proxy-unnamed"}},
+		{"one of them not", byAddress, 50, nil},
+		{"named", keying.ByAddress(keying.Addresses{Proxies: proxies}), -1, nil},
+	} {
+		l, log := logged(t, many())
+		m, err := middleware.New(l, tt.who, keying.Mux(mux), middleware.Config{})
+		require.NoError(t, err)
+		h := m.Handler(mux)
+		for i := range 2*misuse.Patience + 1 {
+			r := httptest.NewRequest("GET", "/items/7", nil)
+			if i != tt.direct {
+				r.Header.Set("X-Forwarded-For", "203.0.113.7")
+			}
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		assert.Equal(t, tt.want, told(log), tt.name)
 	}
 }
 

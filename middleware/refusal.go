@@ -220,7 +220,11 @@ func (no refusal) problem() []byte {
 		}
 		b = append(b, ']')
 	}
-	if no.answer == limiter.AnswerNever {
+	switch {
+	case no.answer != limiter.AnswerNever:
+	case no.decision.Limit == limiter.Blocked:
+		b = append(b, `,"detail":"The limit allows this caller nothing."`...)
+	default:
 		b = append(b, `,"detail":"The request costs more than the limit ever allows."`...)
 	}
 	return append(b, '}', '\n')
