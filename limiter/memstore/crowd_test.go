@@ -158,8 +158,11 @@ func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
 	} {
 		loose := on("a", "x", "r2", 1)
 		loosen(&loose)
+		third := loose
+		third.Key.Route = "r3"
 		for _, charges := range [][]limiter.Charge{
-			{strict, loose}, {loose, strict}, {loose, strict, loose}, {loose, loose, strict},
+			{strict, loose}, {loose, strict}, {loose, strict, third}, {loose, third, strict},
+			{loose, strict, loose},
 		} {
 			t.Run(name, func(t *testing.T) {
 				c := newCrowded(t, 1)

@@ -143,9 +143,7 @@ func pick(draws []draw, now int64, decision *limiter.Decision) {
 	}
 	p.decide(decision)
 	for i := range draws { // which may come before their leads
-		if d := &draws[i]; d.lead != i {
-			d.charge.Result = root(draws, i).charge.Result
-		}
+		draws[i].charge.Result = root(draws, i).charge.Result
 	}
 }
 
