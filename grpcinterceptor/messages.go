@@ -71,10 +71,7 @@ func (s *metered) SendMsg(msg any) error {
 func (s *metered) charge(msg any) *refusal {
 	i, route := s.interceptor, s.caller.Route
 	cost := i.cfg.Cost(s.ctx, route, msg)
-	if !s.received && (cost == 0 || cost == 1) {
-		return nil // the open has paid
-	}
-	if !s.received && cost > 1 {
+	if !s.received && cost >= 0 {
 		return s.chargeFirst(cost)
 	}
 	d, r, err := i.take(s.ctx, s.caller, cost, i.cfg.settles())
@@ -88,13 +85,17 @@ func (s *metered) charge(msg any) *refusal {
 	return no
 }
 
-// chargeFirst charges a first message that costs more than the open has paid. The
-// open stays paid whatever becomes of the message, since the handler has run; so
-// only the rest of the cost is asked for. What the caller is told is of the cost
-// as a whole, which is what a new stream with that message has to pay: never where
-// no account can hold it, though the rest may fit, and else the wait for all of it.
+// chargeFirst charges a first message what the open has not paid of it. The open
+// stays paid whatever becomes of the message, since the handler has run; so only
+// the rest of the cost is asked for. What the caller is told is of the cost as a
+// whole, which is what a new stream with that message has to pay: never where no
+// account can hold it, though the rest may fit, and else the wait for all of it.
 func (s *metered) chargeFirst(cost int64) *refusal {
-	i, rest := s.interceptor, cost-1
+	paid, open := s.opened()
+	i, rest := s.interceptor, cost-paid
+	if rest <= 0 {
+		return nil
+	}
 	whole, failed := i.limiter.Peek(s.ctx, s.caller, cost)
 	if failed == nil && whole.Outcome == limiter.Never {
 		rest = cost
@@ -102,10 +103,23 @@ func (s *metered) chargeFirst(cost int64) *refusal {
 	r, err := i.limiter.ReserveMore(s.ctx, s.caller, rest)
 	d := r.Decision
 	if s.held != nil && err == nil && d.Allowed() {
-		s.held.Store(&reserved{r, cost, s.held.Load().Reservation})
+		s.held.Store(&reserved{Reservation: r, cost: cost, open: open})
 	}
 	if failed == nil && err == nil && d.Outcome == limiter.Deny && whole.Outcome == limiter.Deny {
 		d = whole
 	}
 	return i.judge(s.ctx, s.caller.Route, d, err)
+}
+
+// opened returns what the open has paid of the first message, and its reservation
+// where it may be settled: nothing, once the handler has said what the open cost
+// by itself.
+func (s *metered) opened() (paid int64, open *limiter.Reservation) {
+	if s.held == nil {
+		return 1, nil
+	}
+	if r := s.held.Load(); !r.settled.Load() {
+		return 1, r.Reservation
+	}
+	return 0, nil
 }

@@ -21,7 +21,8 @@ import (
 // It works once, and until then what was reserved stands, whatever becomes of the
 // call. ctx may have ended, and the handler may have returned. A stream has
 // reserved the 1 of its open; with [Config.Messages], Settle settles the message
-// received last, once each, and those before it stand. Where several limiters in
+// received last, once each, and those before it stand: before any is received, the
+// open, which then pays nothing of the first. Where several limiters in
 // a chain let handlers settle, one call settles all of them.
 //
 // A negative cost is a *[limiter.CostError] and settles nothing. The error is
@@ -38,15 +39,20 @@ type hold struct{ atomic.Pointer[reserved] }
 // reserved is a cost and its reservation.
 type reserved struct {
 	*limiter.Reservation
-	cost int64
-	open *limiter.Reservation // has paid 1 of the cost, of a first message; or nil
+	cost    int64
+	open    *limiter.Reservation // has paid 1 of the cost, of a first message; or nil
+	settled atomic.Bool
 }
 
 // Settle books the actual cost, and then no longer what the open has paid of it.
 func (r *reserved) Settle(ctx context.Context, actual int64) error {
 	err := r.Reservation.Settle(ctx, actual)
-	if err != nil || r.open == nil {
+	if err != nil {
 		return err
+	}
+	r.settled.Store(true)
+	if r.open == nil {
+		return nil
 	}
 	return r.open.Settle(ctx, 0)
 }

@@ -339,6 +339,32 @@ func TestSettle_AStreamSettlesEachMessage(t *testing.T) {
 	}
 }
 
+// What the handler has said of the open by itself is not taken to pay for a
+// message, too.
+func TestSettle_AnOpenSettledByItselfPaysNothingOfTheFirstMessage(t *testing.T) {
+	for length, reserved := range []int64{3, 3 + 1, 3 + 2, 3 + 3} {
+		l, spent := spending(t)
+		cfg := byLength
+		cfg.Settles = true
+		client, stop := act(t, &acting{stream: func(s conversation) error {
+			assert.NoError(t, grpcinterceptor.Settle(s.Context(), 3))
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			assert.Equal(t, reserved, spent("alice"))
+			if length > 0 {
+				assert.NoError(t, grpcinterceptor.Settle(s.Context(), 2))
+			}
+			assert.ErrorIs(t, grpcinterceptor.Settle(s.Context(), 2), limiter.ErrReceipt)
+			return s.Send(&grpc_testing.StreamingOutputCallResponse{})
+		}}, intercept(t, l, users, cfg))
+		_, _, err := converse(as(t, "alice"), client, length)
+		require.NoError(t, err)
+		stop()
+		assert.Equal(t, 3+2*int64(min(length, 1)), spent("alice"))
+	}
+}
+
 func TestSettle_AMessageThatIsRefusedLeavesTheOneBeforeToSettle(t *testing.T) {
 	l, _ := newLimiter(t, standing, perUser(limiter.PerHour(15)))
 	cfg := byLength
