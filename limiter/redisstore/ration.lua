@@ -164,7 +164,7 @@ local function changes()
     if left < 0 then left, debt = -left, true end
     local part = fmod(left, q)
     local whole, scaled, over = (left - part) / q, part * p, 0
-    if scaled <= MOST then
+    if scaled < MOST then
       over = fmod(scaled, q)
       scaled = (scaled - over) / q
     else -- a bit of p at a time, so that no product is rounded

@@ -482,3 +482,19 @@ func TestSettle_SeveralAnchorsFarAheadAreCountedOnce(t *testing.T) {
 	assert.EqualValues(t, 2, left(t, s, "alice", l))
 	assert.EqualValues(t, 0, left(t, s, "bob", l))
 }
+
+// 321 units of one limit times a token of the other are 2^53+1, which a double
+// rounds to 2^53.
+func TestTake_ABalanceIsCarriedOverWithoutRounding(t *testing.T) {
+	const token = 28059810762433 * time.Microsecond
+	var now atomic.Int64
+	server := redistest.Start(t)
+	s := newStore(t, newClient(t, server.Network, server.Addr), redisstore.Config{
+		Timeout: patient, Now: func() time.Time { return time.UnixMicro(now.Load()) },
+	})
+	allowed(t, s, on("alice", limiter.Limit{Tokens: 1, Per: 3 * token}, 1))
+	now.Store(321)
+	d, err := s.Take(t.Context(), on("alice", limiter.Limit{Tokens: 1, Per: token}, 1))
+	require.NoError(t, err)
+	assert.Equal(t, token-107*time.Microsecond, d.RetryAfter)
+}
