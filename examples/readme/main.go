@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"google.golang.org/grpc"
 
-	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/keying/chiroute"
 	"github.com/ration-go/ration/limiter"
@@ -71,17 +69,4 @@ func newMux(limit *limiter.Limiter, order http.Handler) http.Handler {
 func verify(header string) (user string, ok bool) {
 	token, ok := strings.CutPrefix(header, "Bearer ")
 	return strings.TrimSuffix(token, "-token"), ok && strings.HasSuffix(token, "-token")
-}
-
-func newGRPCServer(limit *limiter.Limiter,
-	authenticateCall grpc.UnaryServerInterceptor, authenticateStream grpc.StreamServerInterceptor,
-) *grpc.Server {
-	// readme:grpc
-	calls := limiter.Must(grpcinterceptor.New(limit,
-		keying.Authenticated(keying.Refuse(`Bearer realm="api"`)), grpcinterceptor.Config{}))
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(authenticateCall, calls.Unary),
-		grpc.ChainStreamInterceptor(authenticateStream, calls.Stream))
-	// readme:end
-	return server
 }

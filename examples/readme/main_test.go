@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,24 +13,31 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// Every Go block of README.md stands in main.go, which compiles, and every
-// region marked there stands in README.md.
+// Every Go block of README.md stands in the code here, which compiles, and every
+// region marked in it stands in README.md.
 func TestReadme_ShowsCodeThatCompiles(t *testing.T) {
-	readme, code := read(t, "../../README.md"), read(t, "main.go")
+	readme, code := read(t, "../../README.md"), read(t, "main.go")+read(t, "grpc.go")+
+		read(t, "redis.go")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
 	regions := regexp.MustCompile(`(?s)// readme:\w+\n(.*?)\t*// readme:end`).
 		FindAllStringSubmatch(code, -1)
 	if len(blocks) != len(regions) || len(blocks) == 0 {
-		t.Fatalf("README.md has %d Go blocks, main.go %d regions", len(blocks), len(regions))
+		t.Fatalf("README.md has %d Go blocks, the code %d regions", len(blocks), len(regions))
 	}
 	for i := range blocks {
 		if got, want := unindented(blocks[i][1]), unindented(regions[i][1]); got != want {
-			t.Errorf("block %d of README.md is\n%s\nwant, as in main.go,\n%s", i+1, got, want)
+			t.Errorf("block %d of README.md is\n%s\nwant, as in the code,\n%s", i+1, got, want)
 		}
 	}
 }
@@ -77,11 +86,6 @@ func TestReadme_BuildsServers(t *testing.T) {
 	limit := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
 		[]limiter.Budget{{Name: "calls", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(1)}},
 		limiter.Config{}))
-	var call grpc.UnaryServerInterceptor
-	var stream grpc.StreamServerInterceptor
-	if newGRPCServer(limit, call, stream) == nil {
-		t.Error("no server")
-	}
 	handler := newMux(limit, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	var got []int
 	for range 2 {
@@ -93,6 +97,55 @@ func TestReadme_BuildsServers(t *testing.T) {
 	}
 	if want := []int{200, 429}; !slices.Equal(got, want) {
 		t.Errorf("statuses %v, want %v", got, want)
+	}
+}
+
+func TestReadme_CallsAreCharged(t *testing.T) {
+	limit := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+		[]limiter.Budget{{Name: "calls", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(1)}},
+		limiter.Config{}))
+	server, err := newGRPCServer(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testpb.RegisterTestServiceServer(server, testpb.UnimplementedTestServiceServer{})
+	listener := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	conn, err := grpc.NewClient("passthrough:bufconn",
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listener.Dial() }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	client := testpb.NewTestServiceClient(conn)
+	with := func(token string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "authorization", token)
+	}
+	call := func(token string) codes.Code {
+		_, err := client.EmptyCall(with(token), &testpb.Empty{})
+		return status.Code(err)
+	}
+	stream := func(token string) codes.Code {
+		s, err := client.FullDuplexCall(with(token))
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return status.Code(err)
+	}
+	got := []codes.Code{call("Bearer alice-token"), call("Bearer alice-token"),
+		stream("Bearer bob-token"), stream("Bearer bob-token"), call("")}
+	want := []codes.Code{codes.Unimplemented, codes.ResourceExhausted, // by the handler; refused
+		codes.Unimplemented, codes.ResourceExhausted, codes.Unauthenticated}
+	if !slices.Equal(got, want) {
+		t.Errorf("codes %v, want %v", got, want)
+	}
+}
+
+func TestReadme_SharesBudgets(t *testing.T) {
+	if newShared() == nil { // which connects only when it is asked
+		t.Error("no limiter")
 	}
 }
 
@@ -116,7 +169,7 @@ func TestReadme_ExplainsEveryWarning(t *testing.T) {
 			}
 		}
 	}
-	if len(codes) < 7 {
+	if len(codes) < 9 {
 		t.Errorf("found the codes %v only", codes)
 	}
 	for code := range codes {

@@ -10,8 +10,10 @@ package main
 import (
 	"flag"
 	"log"
+	"net"
 	"os"
 	"os/exec"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,13 +39,14 @@ func main() {
 			_ = another.Wait()
 		}()
 	}
-	if err := serve(*server, *addr); err != nil {
+	if err := serve(*server, *addr, *second); err != nil {
 		log.Print(err)
 	}
 }
 
-func serve(server, addr string) error {
-	client := redis.NewClient(&redis.Options{Addr: server, ContextTimeoutEnabled: true})
+func serve(server, addr, second string) error {
+	client := redis.NewClient(&redis.Options{Addr: server, ContextTimeoutEnabled: true,
+		DialerRetries: 1}) // fails fast while the server is down
 	users, err := redisstore.New(client, redisstore.Config{Prefix: "quickstart:"})
 	if err != nil {
 		return err
@@ -56,20 +59,25 @@ func serve(server, addr string) error {
 	if err != nil {
 		return err
 	}
-	return service.Serve(addr, hint, handler)
+	at := "-s " + server // a unix socket
+	if host, port, err := net.SplitHostPort(server); err == nil {
+		at = "-h " + host + " -p " + port
+	}
+	text := strings.NewReplacer("SECOND", second, "REDIS", at).Replace(hint)
+	return service.Serve(addr, text, handler)
 }
 
 const hint = `redis: http://%[1]s, and a second process
 
   # exports: 2 at once, then 1 a second, whichever process is asked; the third
   # is refused
-  for port in 8080 8081 8080; do
-    curl -si -H 'Authorization: Bearer alice-token' http://127.0.0.1:$port/v1/exports/7
+  for at in %[1]s SECOND %[1]s; do
+    curl -si -H 'Authorization: Bearer alice-token' http://$at/v1/exports/7
   done
 
   # without the server, summaries are answered (OnError: Open) and exports are
   # not (OnError: Closed)
-  redis-cli shutdown nosave
+  redis-cli REDIS shutdown nosave
   curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7
   curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
 `

@@ -2,7 +2,7 @@
 // number of processes share them, with the same exact answers as memory:
 //
 //	client := redis.NewClient(&redis.Options{
-//		Addr: "localhost:6379", ContextTimeoutEnabled: true,
+//		Addr: "localhost:6379", ContextTimeoutEnabled: true, DialerRetries: 1,
 //	})
 //	store, err := redisstore.New(client, redisstore.Config{})
 //
@@ -55,6 +55,10 @@
 // their panics reach the caller; see [Client]. Since such a client also breaks off
 // a connection that is not made within the deadline, the store goes on to make
 // one, one at a time, after a call that timed out.
+//
+// DialerRetries: 1 lets calls fail at once, as unavailable, while nobody listens.
+// By default the client tries five times, 100 ms apart, and calls last until their
+// deadline.
 //
 // # What can be lost
 //
