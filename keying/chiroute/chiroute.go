@@ -15,6 +15,9 @@
 // both look at the same request. So do CleanPath and StripSlashes beside a route
 // such as "/*", which has the unclean path, too; without one trailing slashes and
 // unclean paths need no care: the route without them counts.
+//
+// Used by a Group or With, a limiter sees only what chi has matched there: neither
+// 404 nor 405 of other paths.
 package chiroute
 
 import (
@@ -52,7 +55,7 @@ func New(router chi.Routes) *Router {
 // Route returns the pattern that the request will be, or was, routed to. It is
 // a keying.Route:
 //
-//	"GET /orders/{id}"  registered for GET; HEAD shares it
+//	"GET /orders/{id}"  registered for GET; HEAD shares it, where chi's GetHead serves it
 //	"/orders/{id}"      registered for all methods (Handle)
 //	"/static/*"         all of what is mounted, where that is no chi router
 //
