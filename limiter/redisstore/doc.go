@@ -54,7 +54,7 @@
 // client's hooks then run in the caller's goroutine, so they must not block, and
 // their panics reach the caller; see [Client]. Since such a client also breaks off
 // a connection that is not made within the deadline, the store goes on to make
-// one, one at a time, after a call that timed out.
+// some, a few at a time, after calls that timed out.
 //
 // DialerRetries: 1 lets calls fail at once, as unavailable, while nobody listens.
 // By default the client tries five times, 100 ms apart, and calls last until their

@@ -54,8 +54,8 @@ type Config struct {
 
 // Store is a [limiter.Store] in a Redis or Valkey server. Any number of
 // processes share its accounts. It is safe for concurrent use; the zero Store is
-// not usable, see [New]. It has no goroutine of its own but while it connects to a
-// server that is too far to connect to within the timeout of a call.
+// not usable, see [New]. It has goroutines of its own, a few for seconds at most,
+// only after calls that timed out on a client with ContextTimeoutEnabled.
 type Store struct {
 	client   Client
 	keys     keys
@@ -66,7 +66,7 @@ type Store struct {
 	now      func() time.Time
 	clock    serverClock
 
-	connecting atomic.Bool
+	connecting atomic.Int32
 	reanchored atomic.Int64
 }
 
