@@ -3,6 +3,7 @@ package memstore
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -68,10 +69,32 @@ func TestHasher_TellsThePartsApart(t *testing.T) {
 		assert.Empty(t, seen[f], "%s", name)
 		seen[f] = name
 	}
-	for i, sort := range []uint64{0, 1} {
-		f := h.overflow(&pool{name: "x", region: &region{sort: sort}})
-		assert.Empty(t, seen[f], "the overflow account of sort %d", i)
-		seen[f] = fmt.Sprint("overflow ", i)
+	for i := range 40 {
+		name := strings.Repeat("x", 1+i/2)
+		f := h.overflow(&pool{name: name, region: &region{sort: uint64(i % 2)}})
+		assert.Empty(t, seen[f], "the overflow account of %s", name)
+		seen[f] = "overflow account of " + name
+	}
+}
+
+// A key has one name and one shard, whatever keys came before it, and shares the
+// name with no other.
+func TestHasher_NamesAKeyAlikeWhateverItHasSeen(t *testing.T) {
+	h := newHasher()
+	parts := [...]string{"", "x", "y", "xy"}
+	seen := map[fingerprint]bool{}
+	var last caller
+	for _, i := range rand.Perm(1 << 12) {
+		part := func(n int) string { return parts[i>>(2*n)%4] }
+		key := &limiter.Key{Budget: part(0), Route: part(1), Workload: part(2),
+			Principal: limiter.Principal{Kind: part(3), Tenant: part(4), ID: part(5)}}
+		name, shard := h.key(key, &last)
+		fresh := &hasher{a: h.a, b: h.b, mask: h.mask}
+		sameName, sameShard := fresh.key(key, new(caller))
+		require.Equal(t, sameName, name, "%+v", key)
+		require.Equal(t, sameShard, shard, "%+v", key)
+		require.NotContains(t, seen, name)
+		seen[name] = true
 	}
 }
 
