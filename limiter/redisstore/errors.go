@@ -41,8 +41,12 @@ func refusal(err error) (refused, passes bool) {
 	if !errors.As(err, &reply) {
 		return false, false
 	}
+	text := reply.Error()
+	if strings.HasPrefix(text, "ERR Error running script ") { // before Redis 7: "... : -OOM ..."
+		_, text, _ = strings.Cut(text, ": -")
+	}
 	for _, r := range refusals {
-		if strings.HasPrefix(reply.Error(), r.prefix) {
+		if strings.HasPrefix(text, r.prefix) {
 			return true, r.passes
 		}
 	}

@@ -344,6 +344,10 @@ type reply string
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
+// redis6 is how a server before Redis 7 begins what a command in a script has
+// answered.
+const redis6 = "ERR Error running script (call to f_0123): @user_script:40: @user_script: 40: "
+
 func TestTake_TriesAgainOnlyWhereNothingRan(t *testing.T) {
 	server := redistest.Start(t)
 	client := newClient(t, server.Network, server.Addr)
@@ -363,6 +367,11 @@ func TestTake_TriesAgainOnlyWhereNothingRan(t *testing.T) {
 		{reply("NOREPLICAS Not enough good replicas to write."), false, limiter.Unavailable},
 		{reply("MISCONF Redis is configured to save RDB snapshots"), false, limiter.Unavailable},
 		{reply("ERR max number of clients reached"), false, limiter.Unavailable},
+		{reply(redis6 + "-READONLY You can't write against a read only replica."), true,
+			limiter.Unavailable},
+		{reply(redis6 + "-OOM command not allowed when used memory > 'maxmemory'."), false,
+			limiter.Unavailable},
+		{reply(redis6 + "value is not an integer or out of range"), false, limiter.Other},
 		{reply("NOAUTH Authentication required."), false, limiter.Other},
 		{reply("NOPERM this user has no permissions"), false, limiter.Other},
 		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, false, limiter.Unavailable},
