@@ -1,0 +1,146 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// scribbler is a store that answers by chance, writes all over its charges, fails
+// and panics. It notes what it was asked.
+type scribbler struct {
+	random *rand.Rand
+	asked  []limiter.Charge
+}
+
+func (s *scribbler) Check(l limiter.Limit) error { return l.Validate() }
+
+func (s *scribbler) Take(_ context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+	s.asked = append(s.asked, charges...)
+	outcome := func() limiter.Outcome { return limiter.Allow + limiter.Outcome(s.random.IntN(3)) }
+	d := limiter.Decision{Outcome: outcome(), Budget: charges[0].Key.Budget, Limit: charges[0].Limit}
+	for i := range charges {
+		c := &charges[i]
+		c.Result = limiter.Result{Outcome: outcome(), Remaining: 7, RetryAfter: 8, ResetAfter: 9}
+		if s.random.IntN(3) > 0 {
+			c.Receipt = limiter.NewReceipt(5, c.Cost, 6)
+		}
+		c.Cost, c.Shadow, c.Key.Workload = 77, !c.Shadow, "scribbled"
+	}
+	switch s.random.IntN(8) {
+	case 0:
+		return limiter.Decision{}, errors.New("no")
+	case 1:
+		panic("no")
+	}
+	return d, nil
+}
+
+func (s *scribbler) Peek(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+	return s.Take(ctx, charges)
+}
+
+func (s *scribbler) Settle(_ context.Context, charges []limiter.Charge) error {
+	s.asked = append(s.asked, charges...)
+	return nil
+}
+
+// attempt is one request by any method.
+type attempt struct {
+	method int
+	caller limiter.Caller
+	cost   int64
+	seed   uint64 // of what the store does
+}
+
+func anyAttempt(random *rand.Rand) attempt {
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	return attempt{random.IntN(4), limiter.Caller{
+		Principal: limiter.Principal{Kind: one("user", "user", "address", ""),
+			Tenant: one("", "t"), ID: one("free", "banned", "broken", "a", "b")},
+		Route: one("", "here", "there"), Workload: one("", "w"),
+	}, random.Int64N(4) - 1, random.Uint64()}
+}
+
+// scribbled is a limiter over a scribbler.
+type scribbled struct {
+	limiter *limiter.Limiter
+	store   scribbler
+	seen    recorder
+}
+
+func newScribbled() *scribbled {
+	plan := func(_ context.Context, c limiter.Caller) limiter.Limit {
+		switch c.Principal.ID {
+		case "free":
+			return limiter.Unlimited
+		case "banned":
+			return limiter.Blocked
+		case "broken":
+			panic("no plan")
+		}
+		return limiter.PerHour(3)
+	}
+	s := new(scribbled)
+	s.limiter = limiter.Must(limiter.New(&s.store, []limiter.Budget{
+		{Name: "all", Limit: limiter.PerHour(1), OnError: limiter.Open},
+		{Name: "plan", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(2), LimitFor: plan,
+			OnError: limiter.Open},
+		{Name: "trial", Scope: limiter.ByPrincipal | limiter.ByRoute, Limit: limiter.PerHour(4),
+			LimitFor: plan, Shadow: true},
+		{Name: "requests", Scope: limiter.ByTenant, Limit: limiter.PerHour(5), PerRequest: true,
+			OnError: limiter.Open},
+		{Name: "here", Limit: limiter.PerHour(6), Routes: []string{"here"}, OnError: limiter.Closed},
+		{Name: "label", Scope: limiter.ByPrincipal | limiter.ByWorkload, Limit: limiter.PerHour(7),
+			OnError: limiter.Open},
+	}, limiter.Config{Observer: &s.seen}))
+	return s
+}
+
+// try returns all that anybody is told of a request.
+func (s *scribbled) try(a attempt) (told []any) {
+	s.store.random, s.store.asked = rand.New(rand.NewPCG(a.seed, 0)), nil
+	s.seen.take()
+	defer func() {
+		told = append(told, recover(), slices.Clone(s.store.asked), s.seen.take())
+	}()
+	tell := func(values ...any) { told = append(told, values...) }
+	each := func(b *limiter.Budget, c *limiter.Charge) { tell(b.Name, *c) }
+	var r *limiter.Reservation
+	var err error
+	switch a.method {
+	case 0:
+		d, err := s.limiter.Peek(background, a.caller, a.cost)
+		tell(d, fmt.Sprint(err))
+		return told
+	case 1:
+		d, err := s.limiter.TakeEach(background, a.caller, a.cost, each)
+		tell(d, fmt.Sprint(err))
+		return told
+	case 2:
+		r, err = s.limiter.ReserveMore(background, a.caller, a.cost)
+	default:
+		r, err = s.limiter.ReserveEach(background, a.caller, a.cost, each)
+	}
+	tell(r.Decision, fmt.Sprint(err), fmt.Sprint(r.Settle(background, 9)))
+	return told
+}
+
+// The memory that requests work with is used again, and brings nothing of the last
+// one along, whatever became of that.
+func TestLimiter_KnowsNothingOfEarlierRequests(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	used := newScribbled()
+	for range 2000 {
+		a := anyAttempt(random)
+		want := newScribbled().try(a)
+		require.Equal(t, want, used.try(a), "%+v", a)
+	}
+}
