@@ -208,7 +208,7 @@ func TestCatalog_TightLogsAreSmall(t *testing.T) {
 		assert.EqualValues(t, 1, bucket.pool.spill.Load())
 		tight, _ := c.pin(charge("a", "user", log), k)
 		assert.EqualValues(t, 1+tightEntries/2, tight.size)
-		assert.EqualValues(t, tightEntries, tight.rule.Entries)
+		assert.EqualValues(t, 2, tight.rule.Entries)
 		single, _ := c.pin(charge("a", "user", one), k)
 		assert.EqualValues(t, 2, single.size)
 		assert.EqualValues(t, 1, single.rule.Entries)
