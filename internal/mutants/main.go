@@ -61,7 +61,7 @@ var targets = []target{
 
 // What suites skip: tests that need seconds, and those that need many.
 const (
-	slowest = "Flood|Displace|Promise|Linear|Hammer|Model|HundredThousand|Goroutines|NoToken"
+	slowest = "Flood|Displace|Promise|Linear|Hammer|Model|HundredThousand|Goroutines|NoToken|HasSeen"
 	floods  = "Flood|Displace|TinyCap"
 )
 
