@@ -27,7 +27,8 @@ type Config struct {
 	Cost func(ctx context.Context, fullMethod string, msg any) int64
 	// Messages charges each message that a stream receives, so that a stream
 	// costs what unary calls with its messages would, and at least the 1 of its
-	// open, which stands also where the first message is refused. False means that the messages of an open stream are free.
+	// open, which stands also where the first message is refused. False means that
+	// the messages of an open stream are free.
 	Messages bool
 	// Settles lets handlers say what a call really cost, with [Settle]; Cost is then
 	// what is reserved, so the most that it may cost. It costs some allocations.

@@ -40,8 +40,9 @@
 // messages were sent already and whatever the handler returns; the handler finds
 // it as the error of RecvMsg and as the cause of its context. RetryInfo says when
 // a new stream can begin with that message, its whole cost at once; a whole cost
-// above the capacity can never pay, though the open has paid 1 of it. The pushback is -1 but for a first
-// message: a client's own retry would send, and pay for, all of them again.
+// above the capacity can never pay, though the open has paid 1 of it. The pushback
+// is -1 but for a first message: a client's own retry would send, and pay for, all
+// of them again.
 //
 // # Cost known afterwards
 //
@@ -91,7 +92,9 @@
 // together: what the outer one took stays taken where the inner one refuses.
 // One that refuses is the only one to set the trailer. One limiter in a chain
 // twice charges and counts a call once, unless the caller has become another in
-// between, as by the authentication: both pay then, and each is counted.
+// between, as by the authentication: both pay then, and each is counted. Package
+// middleware around (*grpc.Server).ServeHTTP is another adapter, to which a call
+// has another route: one limiter in both charges a call twice.
 //
 // Everything here is safe for concurrent use.
 package grpcinterceptor
