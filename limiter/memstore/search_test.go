@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -61,4 +62,64 @@ func TestStore_TheSearchGoesThroughItsOwnShard(t *testing.T) {
 		require.EqualValues(t, 1, s.overflowTakes.Load())
 		audit(t, s)
 	}
+}
+
+// A search goes through the block of the new account and then through eight from
+// where its name says, so that Take looks where Peek did, and no further than needed.
+func TestStore_TheSearchGoesThroughEightBlocks(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := newStore(Config{MaxAccounts: 8000, Now: func() time.Time { return now }}, 1)
+	s.Plan([]string{"a"})
+	const held = 3000
+	s.classes.regions[0].cap = held + 1
+	take := func(route string, l limiter.Limit) []limiter.Charge {
+		charges := []limiter.Charge{on("a", "x", route, 1)}
+		charges[0].Limit = l
+		_, err := s.Take(t.Context(), charges)
+		require.NoError(t, err)
+		return charges
+	}
+	for i := range held - 2 {
+		take(strconv.Itoa(i), limiter.PerHour(1))
+	}
+	sh := &s.shards[0]
+	require.Greater(t, len(sh.directory), 2*searched)
+	soon := []string{"one", "other"}
+	found := 0
+	for i := range 300 {
+		for _, route := range soon {
+			take(route, limiter.PerSecond(1))
+		}
+		now = now.Add(time.Second)
+		var dropped []string
+		look := func(b block) {
+			for _, route := range soon {
+				if b.index(nameOf(s, route)) > 0 && !slices.Contains(dropped, route) {
+					dropped = append(dropped, route)
+				}
+			}
+		}
+		name := nameOf(s, "new "+strconv.Itoa(i))
+		look(sh.directory[sh.at(name)])
+		for i := range uint32(8) {
+			if len(dropped) == 0 {
+				look(sh.directory[(name.low>>8+i)%uint32(len(sh.directory))])
+			}
+		}
+		before := s.overflowTakes.Load()
+		added := take("new "+strconv.Itoa(i), limiter.PerHour(1))
+		require.Equal(t, len(dropped) == 0, s.overflowTakes.Load() > before)
+		for _, route := range soon {
+			require.Equal(t, slices.Contains(dropped, route), sh.find(nameOf(s, route)) == nil)
+		}
+		found += len(dropped)
+		require.NoError(t, s.Reset(t.Context(), added))
+	}
+	require.Positive(t, found)
+	audit(t, s)
+}
+
+// nameOf returns the name of the account of a route, for x in budget a.
+func nameOf(s *Store, route string) fingerprint {
+	return s.hash.name(on("a", "x", route, 0).Key)
 }

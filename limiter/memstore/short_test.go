@@ -187,3 +187,34 @@ func TestStore_AFewChargesDoNotAllocate(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(10, decide(s.Peek)), "of %d that are full", n)
 	}
 }
+
+func TestStore_ACostOf0WritesNothing(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	charges := []limiter.Charge{on("a", "x", "", 1), on("b", "x", "", 1)}
+	_, err = s.Take(t.Context(), charges)
+	require.NoError(t, err)
+	now = now.Add(2 * time.Hour) // full again, and kept until there is need of room
+	for n := 1; n <= len(charges); n++ {
+		draws := make([]draw, n)
+		s.place(draws, charges[:n], new(lockSet))
+		kept := draws[0].shard.find(draws[0].name).state
+		charges[0].Cost, charges[1].Cost = 0, 0
+		_, decided := short(s, charges[:n], true)
+		require.True(t, decided)
+		require.Equal(t, kept, draws[0].shard.find(draws[0].name).state)
+	}
+}
+
+func TestStore_ATakeCopiesNoLog(t *testing.T) {
+	s, err := New(Config{})
+	require.NoError(t, err)
+	charges := []limiter.Charge{on("a", "x", "", 1)}
+	charges[0].Limit = limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 10_000, Per: time.Hour}
+	take := func() { _, _ = s.Take(context.Background(), charges) }
+	for range 1000 {
+		take()
+	}
+	assert.Zero(t, testing.AllocsPerRun(1000, take))
+}
