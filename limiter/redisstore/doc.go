@@ -102,7 +102,11 @@
 // the version after the one that can read it. So upgrade one version at a time,
 // and processes of neighbouring versions share their accounts. The same holds for
 // limits: while two processes disagree, each request first carries the balance
-// over to its own limit, the stricter clamps, and nothing is minted.
+// over to its own limit, the stricter clamps, and nothing is minted. Where one of
+// the limits is a rolling log and the other has another algorithm or Per, each
+// turn counts what was used as used now, so that a caller who keeps both processes
+// busy is refused until they agree: give such a budget another name instead, under
+// which all accounts begin full.
 //
 // Anything else under a key of ours (another type, a cut value, not a number) is
 // an error of reason other; the Take or Settle that finds it changes no account and
