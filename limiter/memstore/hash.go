@@ -23,7 +23,7 @@ type fingerprint struct {
 type hasher struct {
 	a, b  maphash.Seed
 	mask  uint8                      // shards in use, less 1
-	known [256]atomic.Pointer[names] // never replaced once set
+	known [256]atomic.Pointer[names] // those that came first stay
 }
 
 func (h *hasher) start(shards int) {
