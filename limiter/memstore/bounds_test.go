@@ -169,3 +169,27 @@ func TestStore_ASmallCapHoldsCallers(t *testing.T) {
 	}
 	assert.Equal(t, memstore.Stats{Accounts: 183}, s.Stats())
 }
+
+// Budgets that come when others hold all there is exceed the cap, by no more than
+// an overflow account for each shard and sort of callers.
+func TestStore_BudgetsThatComeLateExceedTheCapByOverflowAccountsOnly(t *testing.T) {
+	var c clock
+	const maxAccounts, shards, late = 1000, 4, 10
+	s := newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: c.now})
+	flood := func(budget, kind string) {
+		for i := range 2 * maxAccounts {
+			_, err := s.Take(t.Context(), []limiter.Charge{{Limit: limiter.PerDay(1), Cost: 1,
+				Key: limiter.Key{Budget: budget,
+					Principal: limiter.Principal{Kind: kind, ID: strconv.Itoa(i)}}}})
+			require.NoError(t, err)
+		}
+	}
+	for i := range 1 + late {
+		budget := strconv.Itoa(i)
+		s.Plan([]string{budget})
+		flood(budget, "user")
+		flood(budget, limiter.KindAddress)
+		assert.LessOrEqual(t, s.Stats().Accounts, int64(maxAccounts+i*2*shards))
+	}
+	assert.Greater(t, s.Stats().Accounts, int64(maxAccounts))
+}

@@ -25,7 +25,8 @@
 // set aside: one in each shard, and there is a shard for every 128 accounts of the
 // cap, rounded down to a power of two, or 256. A rolling log counts as one account
 // and half a one for each of its Tokens. A Reload that adds budgets makes shares
-// smaller; what others hold above theirs goes only as it fills up.
+// smaller; what others hold above theirs goes only as it fills up, and until then
+// the overflow accounts of the new ones, at most 512 each, exceed the cap.
 //
 // A new key that finds its share used up first looks for a full account to drop
 // in its own block and in eight more. Where there is none it draws on an overflow

@@ -15,8 +15,9 @@ import (
 type Config struct {
 	// MaxAccounts bounds the memory: about 50 bytes for each, and 250 more for each
 	// limit that differs; 0 means 1,000,000. A quarter is for addresses, the rest for
-	// all others, and the budgets share each part evenly. Where there are more budgets
-	// than accounts, overflow accounts exceed it, one for each budget at least.
+	// all others, and the budgets share each part evenly. Overflow accounts exceed it
+	// where there are more budgets than accounts, and those of budgets that come when
+	// others hold it all; see the package comment.
 	MaxAccounts int
 	// Now is the clock, for tests and replay; nil is the real one: the wall time
 	// at New plus monotonic time. It is called with no lock held.
