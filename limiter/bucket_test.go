@@ -266,3 +266,19 @@ func TestBucket_ClockMayCallTheBucket(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 }
+
+func TestBucket_DoesNotAllocate(t *testing.T) {
+	for _, algorithm := range []limiter.Algorithm{limiter.TokenBucket, limiter.RollingLog} {
+		b := limiter.Must(limiter.NewBucket(limiter.Limit{Algorithm: algorithm,
+			Tokens: 10_000, Per: time.Hour}, nil))
+		for name, call := range map[string]func(){
+			"Take": func() { _, _ = b.Take(1) },
+			"Wait": func() { _ = b.Wait(background, 1) }, // there are tokens
+		} {
+			for range 1000 { // a log grows
+				call()
+			}
+			assert.Zero(t, testing.AllocsPerRun(1000, call), name)
+		}
+	}
+}
