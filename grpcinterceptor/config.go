@@ -31,7 +31,8 @@ type Config struct {
 	// the messages of an open stream are free.
 	Messages bool
 	// Settles lets handlers say what a call really cost, with [Settle]; Cost is then
-	// what is reserved, so the most that it may cost. It costs some allocations.
+	// what is reserved, so the most that it may cost. It costs some allocations and,
+	// as ByCode does, one more call of a store that does I/O, before the answer.
 	Settles bool
 	// ByCode, if set, answers what a call really cost, at least 0, by the code that
 	// its handler returns and by what was reserved: 0 for OK counts only failures.
