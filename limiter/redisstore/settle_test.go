@@ -41,3 +41,88 @@ func TestSettle_AServerOutOfMemoryCorrectsAllOrNone(t *testing.T) {
 		}
 	}
 }
+
+func TestSettle_AnAnchorFarAheadIsSetToNow(t *testing.T) {
+	for _, l := range each {
+		t.Run(l.Algorithm.String(), func(t *testing.T) {
+			server, s := run(t)
+			l.Per = time.Hour
+			charges := on("alice", l, 4)
+			allowed(t, ahead(t, server, 36*time.Hour), charges)
+			charges[0].Cost = 1
+			require.NoError(t, s.Settle(t.Context(), charges))
+			assert.EqualValues(t, 0, left(t, s, "alice", l))
+			assert.EqualValues(t, 1, s.Stats().Reanchored)
+		})
+	}
+}
+
+func TestSettle_IsAllOrNothing(t *testing.T) {
+	const newer = "\x02newer"
+	server, s := run(t)
+	for _, l := range each {
+		l.Per = 24 * time.Hour
+		for _, users := range [][]string{{"alice", "bob", "alice"}, {"bob", "alice", "alice"}} {
+			server.Do("FLUSHALL")
+			var charges []limiter.Charge
+			for _, user := range users {
+				charges = append(charges, on(user, l, 2)...)
+			}
+			allowed(t, s, charges)
+			for i := range charges {
+				charges[i].Cost = -1
+			}
+			good := server.Do("GET", keyOf("alice"))
+
+			server.Do("SET", keyOf("bob"), newer)
+			for range 3 {
+				err := s.Settle(t.Context(), charges)
+				failed(t, err, limiter.Other)
+				require.ErrorContains(t, err, keyOf("bob"))
+				require.Equal(t, good, server.Do("GET", keyOf("alice")), "%v, %v", l, users)
+				require.Equal(t, newer, server.Do("GET", keyOf("bob")))
+			}
+
+			server.Do("SET", keyOf("bob"), "poisoned")
+			err := s.Settle(t.Context(), charges)
+			failed(t, err, limiter.Other)
+			require.ErrorContains(t, err, keyOf("bob"))
+			require.Equal(t, good, server.Do("GET", keyOf("alice")), "%v, %v", l, users)
+			require.EqualValues(t, 0, server.Do("EXISTS", keyOf("bob")))
+
+			require.NoError(t, s.Settle(t.Context(), charges), "the receipts are valid still")
+			assert.EqualValues(t, 3, left(t, s, "alice", l), "both corrections, once each")
+			assert.EqualValues(t, 5, left(t, s, "bob", l))
+			require.ErrorIs(t, s.Settle(t.Context(), charges), limiter.ErrReceipt)
+			assert.EqualValues(t, 3, left(t, s, "alice", l))
+		}
+	}
+}
+
+func TestSettle_ADebitOfAForeignValueIsAnErrorAndHeals(t *testing.T) {
+	server, s := run(t)
+	for _, l := range each {
+		l.Per = 24 * time.Hour
+		charges := on("alice", l, 1)
+		allowed(t, s, charges)
+		charges[0].Cost = 3
+		server.Do("SET", keyOf("alice"), "poisoned")
+		failed(t, s.Settle(t.Context(), charges), limiter.Other)
+		assert.EqualValues(t, 0, server.Do("EXISTS", keyOf("alice")), "nothing was debited")
+		require.NoError(t, s.Settle(t.Context(), charges))
+		assert.EqualValues(t, 2, left(t, s, "alice", l), "debited once")
+		require.NoError(t, s.Reset(t.Context(), charges))
+	}
+}
+
+func TestSettle_SeveralAnchorsFarAheadAreCountedOnce(t *testing.T) {
+	server, s := run(t)
+	l := limiter.PerHour(5)
+	charges := append(on("alice", l, 4), on("bob", l, 4)...)
+	allowed(t, ahead(t, server, 36*time.Hour), charges)
+	charges[0].Cost, charges[1].Cost = -1, 1
+	require.NoError(t, s.Settle(t.Context(), charges))
+	assert.EqualValues(t, 2, s.Stats().Reanchored)
+	assert.EqualValues(t, 2, left(t, s, "alice", l))
+	assert.EqualValues(t, 0, left(t, s, "bob", l))
+}
