@@ -177,15 +177,29 @@ func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
 }
 
 func TestLimiter_ClosedIsNamedBeforeLocal(t *testing.T) {
-	l := limiter.Must(limiter.New(&failing{err: errors.New("down")}, []limiter.Budget{
-		{Name: "a", Limit: limiter.PerHour(1), OnError: limiter.Local},
-		{Name: "b", Limit: limiter.PerHour(2), OnError: limiter.Closed},
-		{Name: "c", Limit: limiter.PerHour(3), OnError: limiter.Closed},
-	}, limiter.Config{}))
-	d, err := l.Take(background, alice, 1)
-	require.Error(t, err)
-	assert.Equal(t, limiter.Deny, d.Outcome)
-	assert.Equal(t, "b", d.Budget)
+	const unset = limiter.FailurePolicy(0)
+	for _, test := range []struct {
+		a, b, c limiter.FailurePolicy
+		want    string
+	}{
+		{limiter.Local, limiter.Closed, limiter.Closed, "b"},
+		{limiter.Closed, limiter.Local, limiter.Closed, "a"},
+		{limiter.Local, unset, limiter.Local, "b"},
+		{unset, limiter.Local, unset, "a"},
+		{unset, limiter.Closed, limiter.Local, "b"},
+		{limiter.Closed, unset, limiter.Local, "a"},
+		{limiter.Open, limiter.Local, limiter.Open, "b"},
+	} {
+		l := limiter.Must(limiter.New(&failing{err: errors.New("down")}, []limiter.Budget{
+			{Name: "a", Limit: limiter.PerHour(1), OnError: test.a},
+			{Name: "b", Limit: limiter.PerHour(2), OnError: test.b},
+			{Name: "c", Limit: limiter.PerHour(3), OnError: test.c},
+		}, limiter.Config{}))
+		d, err := l.Take(background, alice, 1)
+		require.Error(t, err)
+		assert.Equal(t, limiter.Deny, d.Outcome)
+		assert.Equal(t, test.want, d.Budget, "%+v", test)
+	}
 }
 
 // panicky is a store whose Check panics once.

@@ -125,3 +125,29 @@ func TestLimiter_InvalidAnswersOfLimitForAreCountedAndLoggedOnce(t *testing.T) {
 	}
 	assert.NotContains(t, log.String(), "alice", "who called is personal")
 }
+
+// checker is a store that counts the limits it is asked about.
+type checker struct {
+	limiter.Store
+	checked int
+}
+
+func (c *checker) Check(l limiter.Limit) error {
+	c.checked++
+	return c.Store.Check(l)
+}
+
+func TestLimitFor_TheBudgetsOwnLimitIsNotCheckedAgain(t *testing.T) {
+	store := &checker{Store: newStore(t, new(manual))}
+	own, other := limiter.PerHour(5), limiter.PerHour(6)
+	answer := own
+	l := limiter.Must(limiter.New(store, []limiter.Budget{{Name: "b", Limit: own,
+		LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return answer }}},
+		limiter.Config{}))
+	before := store.checked
+	take(t, l, alice, 1)
+	assert.Equal(t, before, store.checked)
+	answer = other
+	take(t, l, alice, 1)
+	assert.Equal(t, before+1, store.checked)
+}
