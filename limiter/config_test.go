@@ -148,20 +148,31 @@ func TestNew_ZeroConfigIsUsable(t *testing.T) {
 }
 
 // pickyStore holds only whole tokens a second.
-type pickyStore struct{ limiter.Store }
+type pickyStore struct {
+	limiter.Store
+	within string // what it writes before a field
+}
 
 func (s pickyStore) Check(l limiter.Limit) error {
 	if l.Per != time.Second {
-		return &limiter.ConfigError{Field: "Per", Value: l.Per, Reason: "want 1s"}
+		return &limiter.ConfigError{Field: s.within + "Per", Value: l.Per, Reason: "want 1s"}
 	}
 	return nil
 }
 
 func TestNew_RefusesWhatTheStoreCannotHold(t *testing.T) {
-	s := pickyStore{newStore(t, new(manual))}
-	_, err := limiter.New(s, []limiter.Budget{{Name: "a", Limit: limiter.PerSecond(1)},
-		{Name: "b", Limit: limiter.PerHour(1)}}, limiter.Config{})
-	requireConfigError(t, err, "Budgets[1].Limit.Per", time.Hour)
+	for _, within := range []string{"", "Limit."} {
+		s := pickyStore{newStore(t, new(manual)), within}
+		_, err := limiter.New(s, []limiter.Budget{{Name: "a", Limit: limiter.PerSecond(1)},
+			{Name: "b", Limit: limiter.PerHour(1)}}, limiter.Config{})
+		requireConfigError(t, err, "Budgets[1].Limit.Per", time.Hour)
+	}
+}
+
+func TestNew_RefusesALimitThatIsNotValidWhateverTheStoreHolds(t *testing.T) {
+	_, err := limiter.New(pickyStore{Store: newStore(t, new(manual))},
+		[]limiter.Budget{{Name: "a", Limit: limiter.Limit{Per: time.Second}}}, limiter.Config{})
+	requireConfigError(t, err, "Budgets[0].Limit.Tokens", int64(0))
 }
 
 func TestReload_RefusesWhatNewRefusesAndChangesNothing(t *testing.T) {

@@ -291,7 +291,7 @@ func TestLimiter_ResetFillsTheCallersOwnAccounts(t *testing.T) {
 }
 
 func TestLimiter_ResetNeedsAStoreThatCan(t *testing.T) {
-	l := limiter.Must(limiter.New(pickyStore{newStore(t, new(manual))},
+	l := limiter.Must(limiter.New(pickyStore{Store: newStore(t, new(manual))},
 		[]limiter.Budget{{Name: "b", Limit: limiter.PerSecond(3)}}, limiter.Config{}))
 	require.ErrorIs(t, l.Reset(background, alice), errors.ErrUnsupported)
 }
