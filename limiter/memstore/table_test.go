@@ -221,3 +221,16 @@ func TestBlock_KnowsWhenTheFirstIsFull(t *testing.T) {
 	s.sweep(b, 40, c)
 	require.Zero(t, b.count())
 }
+
+// Records that all belong to one half do not make it larger than any block.
+func TestTable_ABlockThatSplitsUnevenlyStaysInSize(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	var s shard
+	for range 112 {
+		s.add(record{high: random.Uint64() << 2, low: 1, class: 1}, 0, func(block) {})
+	}
+	require.Len(t, s.directory, 8, "of which the first two bits tell nothing apart")
+	for _, b := range s.directory {
+		require.LessOrEqual(t, len(b), largestBlock)
+	}
+}
