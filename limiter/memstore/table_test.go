@@ -234,3 +234,11 @@ func TestTable_ABlockThatSplitsUnevenlyStaysInSize(t *testing.T) {
 		require.LessOrEqual(t, len(b), largestBlock)
 	}
 }
+
+func TestTable_TheSmallestBlockStays(t *testing.T) {
+	var s shard
+	s.add(record{high: 1, low: 1, class: 1}, 0, func(block) {})
+	old := s.directory[0]
+	s.shrink(0)
+	require.Same(t, &old[0], &s.directory[0][0])
+}
