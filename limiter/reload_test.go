@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -127,4 +128,22 @@ func TestReload_AddsAndRemovesBudgets(t *testing.T) {
 	assert.Equal(t, "c allow 4", take(t, l, alice, 1))
 	require.NoError(t, l.Reload([]limiter.Budget{{Name: "a", Limit: limiter.PerHour(5)}}))
 	assert.True(t, strings.HasPrefix(take(t, l, alice, 1), "a allow 3"), "what was used stays used")
+}
+
+// planner is a store that is told of budgets.
+type planner struct {
+	limiter.Store
+	told []string
+}
+
+func (p *planner) Plan(budgets []string)   { p.told = append(p.told, "plan "+fmt.Sprint(budgets)) }
+func (p *planner) Unplan(budgets []string) { p.told = append(p.told, "unplan "+fmt.Sprint(budgets)) }
+
+func TestReload_TellsTheStoreWhatComesAndWhatGoes(t *testing.T) {
+	store := &planner{Store: newStore(t, new(manual))}
+	l := limiter.Must(limiter.New(store, []limiter.Budget{{Name: "a", Limit: limiter.PerHour(1)}},
+		limiter.Config{}))
+	require.Error(t, l.Reload(nil))
+	require.NoError(t, l.Reload([]limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}))
+	assert.Equal(t, []string{"plan [a]", "plan [b]", "unplan [a]"}, store.told)
 }
