@@ -15,7 +15,7 @@ import (
 
 func TestMetrics_ShowWhatAStoreInMemoryHolds(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	store := limiter.Must(memstore.New(memstore.Config{MaxAccounts: 8}))
+	store := limiter.Must(memstore.New(memstore.Config{MaxAccounts: 3}))
 	l := limiter.Must(limiter.New(store, []limiter.Budget{
 		{Name: "users", Scope: limiter.ByPrincipal, Limit: limiter.PerDay(1)},
 	}, limiter.Config{Name: "api", Observer: newMetrics(t, reg)}))
@@ -39,8 +39,9 @@ func TestMetrics_ShowWhatAStoreInMemoryHolds(t *testing.T) {
 	request(0)
 	holds("1", "0")
 	request(1)
-	request(1)
-	holds("2", "2") // the second caller has no place of its own
+	request(2)
+	request(2)
+	holds("3", "2") // the third caller has no place of its own
 }
 
 func TestMetrics_TheLatestLimiterOfANameIsShown(t *testing.T) {
