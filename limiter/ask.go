@@ -5,8 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync/atomic"
-	"time"
 )
 
 // Budget is for adapters: it returns the budget of that name as New or Reload
@@ -46,23 +44,6 @@ func (l *Limiter) Warn(ctx context.Context, code, message string, attrs ...slog.
 		slog.String("see", "https://github.com/ration-go/ration#"+code),
 		slog.String("limiter", l.name),
 	}, attrs...)...)
-}
-
-// outage tells of a store that fails: at once, and then once a minute while it goes
-// on.
-type outage struct {
-	untold atomic.Int64 // failures
-	told   atomic.Int64 // when, in nanoseconds since the limiter was made; 0 is never
-}
-
-func (o *outage) warn(ctx context.Context, l *Limiter, err *StoreError) {
-	o.untold.Add(1)
-	told, now := o.told.Load(), int64(time.Since(l.made))+1
-	if told != 0 && now-told < int64(time.Minute) || !o.told.CompareAndSwap(told, now) {
-		return
-	}
-	l.Warn(ctx, "store-failed", "the store could not decide: OnError does",
-		slog.Any("error", err), slog.Int64("failures", o.untold.Swap(0)))
 }
 
 // Personal reports whether accounts of the scope belong to the caller, alone or

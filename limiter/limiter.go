@@ -139,7 +139,8 @@ func names(budgets []*budget) []string {
 // The Decision is valid where the error is nil or a *[StoreError], and then it
 // is the answer of the failure policy already. Else nothing was taken: a
 // *[CostError] for a negative cost, [ErrNobody] where a budget needs a principal
-// and c has none, or ctx's own error. Cost: one Store call; it does not allocate itself.
+// and c has none, or ctx's own error. Cost: one Store call; it does not allocate
+// itself.
 func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow()
 	defer l.giveBack(q)
