@@ -53,6 +53,7 @@ var targets = []target{
 	{"internal/account", nil,
 		[]suite{{"internal/account", ""}, {"internal/model", ""}, {"limiter", ""}}},
 	{"internal/instant", nil, []suite{{"internal/instant", ""}, {"limiter", ""}}},
+	{"internal/pick", nil, []suite{{"limiter/memstore", slowest}, {"internal/model", ""}}},
 	{"limiter", []string{"bucket.go", "budget.go", "decision.go", "key.go", "limit.go",
 		"limiter.go", "reservation.go"}, []suite{{"limiter", slowest}, {"limiter", ""}}},
 	{"limiter/memstore", nil, []suite{

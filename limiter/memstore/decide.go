@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/pick"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -16,7 +17,7 @@ func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Dec
 	if allowed {
 		s.debit(draws, now, take)
 	}
-	pick(draws, now, decision)
+	conclude(draws, now, decision)
 	if take {
 		receipts(draws, now, allowed)
 	}
@@ -132,64 +133,19 @@ func (s *Store) insert(d *draw, now int64) {
 	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
 }
 
-// pick writes the results and the decision.
-func pick(draws []draw, now int64, decision *limiter.Decision) {
-	var p picker
+// conclude writes the results and the decision.
+func conclude(draws []draw, now int64, decision *limiter.Decision) {
+	var p pick.Picker
 	for i := range draws {
 		if d := &draws[i]; d.lead == i {
 			result(d.charge, &d.account, d.used, now, d.cost, d.outcome)
-			p.offer(d.charge, d.used, &d.class.rule)
+			p.Offer(d.charge, d.used, d.class.rule.Capacity())
 		}
 	}
-	p.decide(decision)
+	p.Decide(decision)
 	for i := range draws { // which may come before their leads
 		draws[i].charge.Result = root(draws, i).charge.Result
 	}
-}
-
-// picker finds the charge that decides (R6): never, else deny with the longest
-// wait, else the least left; ties by key. A shadow never does.
-type picker struct {
-	best *limiter.Charge // nil where nothing is enforced
-	used account.Uint128 // of its capacity, for allow
-	rule *account.Limit
-}
-
-// offer compares a charge that has its result.
-func (p *picker) offer(c *limiter.Charge, used account.Uint128, rule *account.Limit) {
-	if !c.Shadow && (p.best == nil || p.before(c, used, rule)) {
-		p.best, p.used, p.rule = c, used, rule
-	}
-}
-
-func (p *picker) before(c *limiter.Charge, used account.Uint128, rule *account.Limit) bool {
-	r, o := &c.Result, &p.best.Result
-	switch {
-	case r.Outcome != o.Outcome:
-		return r.Outcome > o.Outcome
-	case r.RetryAfter != o.RetryAfter:
-		return r.RetryAfter > o.RetryAfter
-	case r.Outcome == limiter.Allow:
-		more := account.CompareRatios(used, rule.Capacity(), p.used, p.rule.Capacity())
-		if more != 0 {
-			return more > 0
-		}
-	}
-	if a, b := c.Key.Budget, p.best.Key.Budget; a != b {
-		return a < b
-	}
-	return c.Key.Compare(p.best.Key) < 0
-}
-
-func (p *picker) decide(decision *limiter.Decision) {
-	if p.best == nil {
-		decision.Outcome = limiter.Allow
-		return
-	}
-	r := &p.best.Result
-	decision.Outcome, decision.Budget, decision.Limit = r.Outcome, p.best.Key.Budget, p.best.Limit
-	decision.Remaining, decision.RetryAfter, decision.ResetAfter =
-		r.Remaining, r.RetryAfter, r.ResetAfter
 }
 
 // result writes the result of a charge whose account, as a, has used units used

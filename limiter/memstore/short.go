@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/pick"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -36,9 +37,9 @@ func (s *Store) one(c *limiter.Charge, take bool, decision *limiter.Decision) bo
 	if take {
 		receipt(c, outcome == account.Allow, now, ownPlace)
 	}
-	p := picker{}
-	p.offer(c, used, rule)
-	p.decide(decision)
+	var p pick.Picker
+	p.Offer(c, used, rule.Capacity())
+	p.Decide(decision)
 	return true
 }
 
@@ -92,16 +93,16 @@ func (s *Store) several(charges []limiter.Charge, take bool, decision *limiter.D
 		debitAll(hits, charges, now, take)
 	}
 	s.unlock(&locks)
-	var p picker
+	var p pick.Picker
 	for i := range hits {
 		h, c := &hits[i], &charges[i]
 		result(c, &h.account, h.used, now, uint64(c.Cost), h.outcome)
 		if take {
 			receipt(c, allowed && h.outcome == account.Allow, now, ownPlace)
 		}
-		p.offer(c, h.used, h.account.Limit)
+		p.Offer(c, h.used, h.account.Limit.Capacity())
 	}
-	p.decide(decision)
+	p.Decide(decision)
 	return true
 }
 

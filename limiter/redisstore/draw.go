@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/pick"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -138,8 +139,7 @@ func (d *draw) result() limiter.Result {
 // answer writes the results and, where they were taken, the receipts of the
 // charges, and returns the decision (R6).
 func answer(draws []draw, charges []limiter.Charge, taken bool) limiter.Decision {
-	var best *limiter.Charge
-	var deciding *draw
+	var p pick.Picker
 	for i := range charges {
 		c := &charges[i]
 		d := find(draws, c)
@@ -147,38 +147,11 @@ func answer(draws []draw, charges []limiter.Charge, taken bool) limiter.Decision
 		if taken && d.debited {
 			c.Receipt = limiter.NewReceipt(d.at*int64(time.Microsecond), c.Cost, 0)
 		}
-		if !c.Shadow && (best == nil || d.before(deciding)) {
-			best, deciding = c, d
-		}
+		p.Offer(c, wide(d.used), wide(d.rule.units()))
 	}
-	if best == nil {
-		return limiter.Decision{Outcome: limiter.Allow}
-	}
-	r := &best.Result
-	return limiter.Decision{
-		Outcome: r.Outcome, Budget: best.Key.Budget, Limit: best.Limit,
-		Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter,
-	}
-}
-
-// before reports whether d decides rather than other: never, else deny with the
-// longest wait, else the least left of its capacity; ties by key. The results of
-// both are written.
-func (d *draw) before(other *draw) bool {
-	r, o := &d.charge.Result, &other.charge.Result
-	switch {
-	case r.Outcome != o.Outcome:
-		return r.Outcome > o.Outcome
-	case r.RetryAfter != o.RetryAfter:
-		return r.RetryAfter > o.RetryAfter
-	case r.Outcome == limiter.Allow:
-		more := account.CompareRatios(wide(d.used), wide(d.rule.units()),
-			wide(other.used), wide(other.rule.units()))
-		if more != 0 {
-			return more > 0
-		}
-	}
-	return d.charge.Key.Compare(other.charge.Key) < 0
+	var decision limiter.Decision
+	p.Decide(&decision)
+	return decision
 }
 
 func wide(n int64) account.Uint128 { return account.Uint128{Lo: uint64(n)} }

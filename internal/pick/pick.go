@@ -1,0 +1,53 @@
+// Package pick finds which charge of a request decides, for all stores alike.
+package pick
+
+import (
+	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/limiter"
+)
+
+// Picker finds the charge that decides (R6 of [limiter.Store]): never, else deny
+// with the longest wait, else the least left relative to the capacity; ties by
+// key, and of one key the first. A shadow never does. The zero Picker is ready for
+// use, for one request.
+type Picker struct {
+	best           *limiter.Charge // nil where nothing is enforced
+	used, capacity account.Uint128 // of the best, in units, for allow
+}
+
+// Offer compares a charge that has its result.
+func (p *Picker) Offer(c *limiter.Charge, used, capacity account.Uint128) {
+	if !c.Shadow && (p.best == nil || p.before(c, used, capacity)) {
+		p.best, p.used, p.capacity = c, used, capacity
+	}
+}
+
+func (p *Picker) before(c *limiter.Charge, used, capacity account.Uint128) bool {
+	r, o := &c.Result, &p.best.Result
+	switch {
+	case r.Outcome != o.Outcome:
+		return r.Outcome > o.Outcome
+	case r.RetryAfter != o.RetryAfter:
+		return r.RetryAfter > o.RetryAfter
+	case r.Outcome == limiter.Allow:
+		if more := account.CompareRatios(used, capacity, p.used, p.capacity); more != 0 {
+			return more > 0
+		}
+	}
+	if a, b := c.Key.Budget, p.best.Key.Budget; a != b { // without copies of both keys
+		return a < b
+	}
+	return c.Key.Compare(p.best.Key) < 0
+}
+
+// Decide writes the decision.
+func (p *Picker) Decide(decision *limiter.Decision) {
+	if p.best == nil {
+		decision.Outcome = limiter.Allow
+		return
+	}
+	r := &p.best.Result
+	decision.Outcome, decision.Budget, decision.Limit = r.Outcome, p.best.Key.Budget, p.best.Limit
+	decision.Remaining, decision.RetryAfter, decision.ResetAfter =
+		r.Remaining, r.RetryAfter, r.ResetAfter
+}
