@@ -35,7 +35,8 @@ func FuzzDecisions(f *testing.F) {
 func FuzzLimitText(f *testing.F) {
 	for _, text := range []string{"100/1m", "100/1m burst=20", "3/10s fixed-window",
 		"7/1h0m1s rolling-log burst=7", "unlimited", "blocked", "9223372036854775807/1ns",
-		"1/876600h", "1/1.5µs", "+1/1us", "0x10/1s", "1/1m burst=1 burst=1"} {
+		"1/876600h", "1/1.5µs", "+1/1us", "0x10/1s", "1/1m burst=1 burst=1",
+		"100/day", "100/m", "600/1m burst=0", "100 / 1m", "5/99999999999999999999weeks"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -44,6 +45,7 @@ func FuzzLimitText(f *testing.F) {
 			var config *limiter.ConfigError
 			require.ErrorAs(t, err, &config)
 			require.Zero(t, l)
+			require.Contains(t, config.Reason, "want ")
 			return
 		}
 		written, err := l.MarshalText()

@@ -3,7 +3,6 @@ package limiter
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ration-go/ration/internal/account"
@@ -120,106 +119,4 @@ func (l Limit) Validate() error {
 // prepare returns the limit as the arithmetic wants it; l is valid.
 func (l Limit) prepare() account.Limit {
 	return account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Capacity())
-}
-
-// String returns the text form: "100/1m", "100/1m burst=20",
-// "100/1m fixed-window", "unlimited". Per is written as time.Duration writes it,
-// without trailing zero units.
-func (l Limit) String() string {
-	if l.Algorithm == unlimited || l.Algorithm == blocked {
-		return l.Algorithm.String()
-	}
-	text := strconv.FormatInt(l.Tokens, 10) + "/" + shortDuration(l.Per)
-	if l.Algorithm != TokenBucket {
-		text += " " + l.Algorithm.String()
-	}
-	if l.Burst != 0 {
-		text += " burst=" + strconv.FormatInt(l.Burst, 10)
-	}
-	return text
-}
-
-// shortDuration writes 1h0m0s as 1h.
-func shortDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
-
-// MarshalText returns the text form of a valid limit, of [Unlimited] or of
-// [Blocked]; else the error of Validate.
-func (l Limit) MarshalText() ([]byte, error) {
-	if l.Algorithm != unlimited && l.Algorithm != blocked {
-		if err := l.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	return []byte(l.String()), nil
-}
-
-// UnmarshalText reads the text form that [Limit.String] writes, with any
-// duration that [time.ParseDuration] reads. A text that is not of the form, or
-// whose limit is not valid, is a *[ConfigError] and leaves l as it is.
-func (l *Limit) UnmarshalText(text []byte) error {
-	parsed, err := parseLimit(string(text))
-	if err != nil {
-		return err
-	}
-	*l = parsed
-	return nil
-}
-
-const limitForm = `want the form "100/1m", "100/1m burst=20" or "100/1m fixed-window"`
-
-func parseLimit(text string) (Limit, error) {
-	fields := strings.Fields(text)
-	if len(fields) == 1 && fields[0] == unlimited.String() {
-		return Unlimited, nil
-	}
-	if len(fields) == 1 && fields[0] == blocked.String() {
-		return Blocked, nil
-	}
-	malformed := &ConfigError{"Limit", text, limitForm}
-	if len(fields) == 0 {
-		return Limit{}, malformed
-	}
-	tokens, per, found := strings.Cut(fields[0], "/")
-	l := Limit{}
-	var err error
-	if l.Tokens, err = strconv.ParseInt(tokens, 10, 64); err != nil || !found {
-		return Limit{}, malformed
-	}
-	if l.Per, err = time.ParseDuration(per); err != nil {
-		return Limit{}, malformed
-	}
-	seen := map[string]bool{}
-	for _, field := range fields[1:] {
-		name, ok := l.option(field)
-		if !ok || seen[name] {
-			return Limit{}, malformed
-		}
-		seen[name] = true
-	}
-	return l, l.Validate()
-}
-
-// option reads one word after the rate and returns what it set.
-func (l *Limit) option(field string) (name string, ok bool) {
-	if value, found := strings.CutPrefix(field, "burst="); found {
-		burst, err := strconv.ParseInt(value, 10, 64)
-		l.Burst = burst
-		return "burst", err == nil && burst > 0
-	}
-	for a := TokenBucket; a <= RollingLog; a++ {
-		if field == a.String() {
-			l.Algorithm = a
-			return "algorithm", true
-		}
-	}
-	return "", false
 }
