@@ -11,10 +11,8 @@ import (
 // got it, so that an answer tells callers of their own budgets only. Its Routes
 // are the limiter's: read them, do not change them. It does not allocate.
 func (l *Limiter) Budget(name string) (Budget, bool) {
-	for _, b := range *l.budgets.Load() {
-		if b.Name == name {
-			return b.Budget, true
-		}
+	if b := byName(l.loaded(), name); b != nil {
+		return b.Budget, true
 	}
 	return Budget{}, false
 }
@@ -22,7 +20,7 @@ func (l *Limiter) Budget(name string) (Budget, bool) {
 // Budgets is for adapters: it returns all budgets as New or Reload got them,
 // sorted by name. Their Routes are the limiter's.
 func (l *Limiter) Budgets() []Budget {
-	compiled := *l.budgets.Load()
+	compiled := l.loaded()
 	budgets := make([]Budget, len(compiled))
 	for i, b := range compiled {
 		budgets[i] = b.Budget
@@ -39,7 +37,11 @@ func (l *Limiter) CanFail() bool { return canFail(l.store) }
 // under a code that stays the same and is explained at the link that is logged
 // with it. The caller sees to it that each code is logged once.
 func (l *Limiter) Warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
-	l.log.LogAttrs(ctx, slog.LevelWarn, message, append([]slog.Attr{
+	log := l.log
+	if log == nil { // the zero Limiter
+		log = slog.Default()
+	}
+	log.LogAttrs(ctx, slog.LevelWarn, message, append([]slog.Attr{
 		slog.String("code", code),
 		slog.String("see", "https://github.com/ration-go/ration#"+code),
 		slog.String("limiter", l.name),

@@ -48,17 +48,20 @@ type Budget struct {
 	Scope Scope
 	// Limit is the limit of each account.
 	Limit Limit
-	// LimitFor, if set, answers another limit for some callers: plans, overrides.
-	// It sees only the parts in scope, so that one account has one limit. A zero
-	// or invalid answer means Limit, and is counted and logged once. It is called
-	// with no lock held, by many goroutines, on every request.
+	// LimitFor, if set, returns another limit for some callers: plans, overrides.
+	// It sees only the parts in scope, so that one account has one limit. The zero
+	// Limit means the field Limit. So does a limit that is not valid, which is
+	// counted by [Limiter.InvalidLimits] and logged once for each budget. LimitFor
+	// is called with no lock held, by many goroutines, on every request. If it
+	// panics, nothing is taken and the panic reaches the caller of Take.
 	LimitFor func(context.Context, Caller) Limit
 	// Routes are the only routes on which the budget applies; nil means all.
 	Routes []string
 	// PerRequest makes every request cost 1 here, whatever its cost.
 	PerRequest bool
-	// Shadow budgets are counted (shadow_deny when one could not pay) and debited
-	// when the request is allowed and they can pay, but never refuse.
+	// Shadow budgets are counted (shadow_allow when one could pay, shadow_deny when
+	// it could not) and debited when the request is allowed and they can pay, but
+	// never refuse. One whose two counts both stay 0 applies to no request.
 	Shadow bool
 	// OnError is the answer while the store cannot decide. It has no default: for
 	// a store that can fail it must be set.
@@ -69,7 +72,7 @@ type Budget struct {
 type budget struct {
 	Budget
 	routes map[string]struct{}
-	warned atomic.Bool // an invalid answer of LimitFor was logged
+	warned *atomic.Bool // an invalid answer of LimitFor was logged; kept by Reload
 }
 
 // key writes the key of the account that c draws on.
@@ -95,6 +98,9 @@ func (b *budget) key(c *Caller, k *Key) {
 // limitFor returns what LimitFor answers for the parts of a caller in scope.
 func (b *budget) limitFor(ctx context.Context, in Caller, l *Limiter) Limit {
 	limit := b.LimitFor(ctx, in)
+	if limit == (Limit{}) {
+		return b.Limit
+	}
 	if limit == b.Limit || limit.Algorithm == unlimited || limit.Algorithm == blocked {
 		return limit
 	}
@@ -119,31 +125,40 @@ func (b *budget) applies(route string) bool {
 	return ok
 }
 
-var budgetName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
+// validName reports whether a name can be a metric label and stand in headers.
+var validName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`).MatchString
+
+const nameForm = "want a letter, then up to 63 letters, digits, dots, underscores or hyphens"
+
+// field returns how errors name the budget at index i of a list.
+func (b *budget) field(i int) string { return fmt.Sprintf("Budgets[%d] (%q)", i, b.Name) }
 
 // compile validates the budgets of one limiter and prepares them.
 func compile(s Store, budgets []Budget) ([]*budget, error) {
 	if len(budgets) == 0 {
-		return nil, &ConfigError{"Budgets", nil, "want at least one budget"}
+		return nil, wrong("Budgets", nil, "want at least one budget")
 	}
-	names := map[string]bool{}
+	named := map[string]int{}
 	compiled := make([]*budget, len(budgets))
 	for i := range budgets {
-		b := &budget{Budget: budgets[i]}
-		field := fmt.Sprintf("Budgets[%d]", i)
+		b := &budget{Budget: budgets[i], warned: new(atomic.Bool)}
+		if !validName(b.Name) {
+			return nil, wrong(fmt.Sprintf("Budgets[%d].Name", i), b.Name, nameForm)
+		}
+		if first, taken := named[b.Name]; taken {
+			return nil, wrong(fmt.Sprintf("Budgets[%d].Name", i), b.Name,
+				fmt.Sprintf("want a name of its own: Budgets[%d] has this one", first))
+		}
 		if err := b.validate(s); err != nil {
-			return nil, within(field, err)
+			return nil, within(b.field(i), err)
 		}
-		if names[b.Name] {
-			return nil, &ConfigError{field + ".Name", b.Name, "want a name of its own"}
-		}
-		names[b.Name] = true
+		named[b.Name] = i
 		b.index()
 		compiled[i] = b
 	}
 	for i, b := range compiled {
 		if err := bounded(b, compiled); err != nil {
-			return nil, within(fmt.Sprintf("Budgets[%d]", i), err)
+			return nil, within(b.field(i), err)
 		}
 	}
 	slices.SortStableFunc(compiled, func(a, b *budget) int {
@@ -154,22 +169,19 @@ func compile(s Store, budgets []Budget) ([]*budget, error) {
 
 func (b *budget) validate(s Store) error {
 	switch {
-	case !budgetName.MatchString(b.Name):
-		return &ConfigError{"Name", b.Name,
-			"want a letter, then up to 63 letters, digits, dots, underscores or hyphens"}
 	case b.Scope&^allScopes != 0:
-		return &ConfigError{"Scope", b.Scope,
-			"want a combination of ByTenant, ByPrincipal, ByRoute and ByWorkload"}
+		return wrong("Scope", b.Scope,
+			"want a combination of ByTenant, ByPrincipal, ByRoute and ByWorkload")
 	case b.Scope&ByWorkload != 0 && b.Scope&ByPrincipal == 0:
-		return &ConfigError{"Scope", b.Scope, "ByWorkload needs ByPrincipal"}
+		return wrong("Scope", b.Scope, "ByWorkload needs ByPrincipal")
 	case b.Routes != nil && len(b.Routes) == 0:
-		return &ConfigError{"Routes", b.Routes, "want at least one route, or nil for all"}
+		return wrong("Routes", b.Routes, "want at least one route, or nil for all")
 	case slices.Contains(b.Routes, ""):
-		return &ConfigError{"Routes", b.Routes, "want no empty route"}
+		return wrong("Routes", b.Routes, "want no empty route")
 	case b.OnError > Closed:
-		return &ConfigError{"OnError", uint8(b.OnError), "want Local, Open or Closed"}
+		return wrong("OnError", uint8(b.OnError), "want Local, Open or Closed")
 	case b.OnError == 0 && canFail(s):
-		return &ConfigError{"OnError", b.OnError, "the store can fail: want Closed or Open"}
+		return wrong("OnError", b.OnError, "the store can fail: want Closed or Open")
 	}
 	if err := b.Limit.Validate(); err != nil {
 		return err
@@ -211,8 +223,8 @@ func bounded(b *budget, all []*budget) error {
 			return nil
 		}
 	}
-	return &ConfigError{"Scope", b.Scope, "a caller chooses its workloads: add an enforced " +
-		"budget ByPrincipal and not ByWorkload on the same routes"}
+	return wrong("Scope", b.Scope, "a caller chooses its workloads: add an enforced "+
+		"budget ByPrincipal and not ByWorkload on the same routes")
 }
 
 func (b *budget) bounds(other *budget) bool {

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -41,32 +42,32 @@ func TestNew_RefusesBadBudgets(t *testing.T) {
 		{"name-too-long", budgets{{Name: long, Limit: good}}, "Budgets[0].Name", long},
 		{"name-twice", budgets{{Name: "a", Limit: good}, {Name: "b", Limit: good},
 			{Name: "a", Limit: good}}, "Budgets[2].Name", "a"},
-		{"no-limit", budgets{{Name: "a"}}, "Budgets[0].Limit.Tokens", int64(0)},
+		{"no-limit", budgets{{Name: "a"}}, `Budgets[0] ("a").Limit.Tokens`, int64(0)},
 		{"limit-without-period", budgets{{Name: "a", Limit: good},
-			{Name: "b", Limit: limiter.Limit{Tokens: 6}}}, "Budgets[1].Limit.Per", time.Duration(0)},
+			{Name: "b", Limit: limiter.Limit{Tokens: 6}}}, `Budgets[1] ("b").Limit.Per`, time.Duration(0)},
 		{"negative-burst", budgets{{Name: "a", Limit: bucketOf(1, time.Second, -1)}},
-			"Budgets[0].Limit.Burst", int64(-1)},
+			`Budgets[0] ("a").Limit.Burst`, int64(-1)},
 		{"limit-unlimited", budgets{{Name: "a", Limit: limiter.Unlimited}},
-			"Budgets[0].Limit", limiter.Unlimited},
+			`Budgets[0] ("a").Limit`, limiter.Unlimited},
 		{"limit-blocked", budgets{{Name: "a", Limit: limiter.Blocked}},
-			"Budgets[0].Limit", limiter.Blocked},
+			`Budgets[0] ("a").Limit`, limiter.Blocked},
 		{"unknown-scope", budgets{{Name: "a", Limit: good, Scope: 16}},
-			"Budgets[0].Scope", limiter.Scope(16)},
+			`Budgets[0] ("a").Scope`, limiter.Scope(16)},
 		{"routes-that-are-empty", budgets{{Name: "a", Limit: good, Routes: []string{}}},
-			"Budgets[0].Routes", []string{}},
+			`Budgets[0] ("a").Routes`, []string{}},
 		{"a-route-that-is-empty", budgets{{Name: "a", Limit: good, Routes: []string{"GET /", ""}}},
-			"Budgets[0].Routes", []string{"GET /", ""}},
+			`Budgets[0] ("a").Routes`, []string{"GET /", ""}},
 		{"unknown-policy", budgets{{Name: "a", Limit: good, OnError: 4}},
-			"Budgets[0].OnError", uint8(4)},
+			`Budgets[0] ("a").OnError`, uint8(4)},
 		{"workload-without-principal", budgets{{Name: "a", Limit: good, Scope: limiter.ByWorkload}},
-			"Budgets[0].Scope", limiter.ByWorkload},
+			`Budgets[0] ("a").Scope`, limiter.ByWorkload},
 		{"workload-of-a-tenant", budgets{{Name: "a", Limit: good,
 			Scope: limiter.ByTenant | limiter.ByWorkload}},
-			"Budgets[0].Scope", limiter.ByTenant | limiter.ByWorkload},
+			`Budgets[0] ("a").Scope`, limiter.ByTenant | limiter.ByWorkload},
 		{"workload-without-principal-beside-one-with", budgets{
 			{Name: "a", Limit: good, Scope: limiter.ByPrincipal},
 			{Name: "b", Limit: good, Scope: limiter.ByWorkload}},
-			"Budgets[1].Scope", limiter.ByWorkload},
+			`Budgets[1] ("b").Scope`, limiter.ByWorkload},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -114,10 +115,35 @@ func TestNew_RefusesWorkloadsThatNothingBounds(t *testing.T) {
 				}
 				var config *limiter.ConfigError
 				require.ErrorAs(t, err, &config)
-				assert.Regexp(t, `^Budgets\[[01]\]\.Scope$`, config.Field)
+				assert.Regexp(t, `^Budgets\[[01]\] \("(split|other)"\)\.Scope$`, config.Field)
 			}
 		})
 	}
+}
+
+func TestNew_ErrorsNameTheBudget(t *testing.T) {
+	good, none := limiter.PerSecond(1), limiter.Limit{Per: time.Second}
+	l, _ := newLimiter(t, limiter.Budget{Name: "a", Limit: good})
+	for want, budgets := range map[string][]limiter.Budget{
+		`limiter: Budgets[1] ("orders").Limit.Tokens = 0: want at least 1`: {
+			{Name: "a", Limit: good}, {Name: "orders", Limit: none}},
+		`limiter: Budgets[0].Name = "": want a letter, then up to 63 letters, digits, dots, ` +
+			`underscores or hyphens`: {{Limit: none}},
+		`limiter: Budgets[1].Name = "a": want a name of its own: Budgets[0] has this one`: {
+			{Name: "a", Limit: good}, {Name: "a", Limit: none}},
+		`limiter: Budgets: want at least one budget`: nil,
+	} {
+		_, err := limiter.New(newStore(t, new(manual)), budgets, limiter.Config{})
+		require.EqualError(t, err, want)
+		require.EqualError(t, l.Reload(budgets), want)
+	}
+}
+
+func TestConfigError_BeginsWithItsPackage(t *testing.T) {
+	err := &limiter.ConfigError{Field: "Config.Jitter", Value: -1, Reason: "want at least 0"}
+	assert.EqualError(t, err, "limiter: Config.Jitter = -1: want at least 0")
+	err.Package = "middleware"
+	assert.EqualError(t, err, "middleware: Config.Jitter = -1: want at least 0")
 }
 
 func TestNew_RefusesNoStore(t *testing.T) {
@@ -138,6 +164,8 @@ func TestNew_RefusesBadConfig(t *testing.T) {
 	var nobody *recorder
 	_, err := limiter.New(newStore(t, new(manual)), budgets, limiter.Config{Observer: nobody})
 	requireConfigError(t, err, "Config.Observer", nil)
+	_, err = limiter.New(newStore(t, new(manual)), budgets, limiter.Config{Logger: new(slog.Logger)})
+	requireConfigError(t, err, "Config.Logger", nil)
 }
 
 func TestNew_ZeroConfigIsUsable(t *testing.T) {
@@ -165,21 +193,21 @@ func TestNew_RefusesWhatTheStoreCannotHold(t *testing.T) {
 		s := pickyStore{newStore(t, new(manual)), within}
 		_, err := limiter.New(s, []limiter.Budget{{Name: "a", Limit: limiter.PerSecond(1)},
 			{Name: "b", Limit: limiter.PerHour(1)}}, limiter.Config{})
-		requireConfigError(t, err, "Budgets[1].Limit.Per", time.Hour)
+		requireConfigError(t, err, `Budgets[1] ("b").Limit.Per`, time.Hour)
 	}
 }
 
 func TestNew_RefusesALimitThatIsNotValidWhateverTheStoreHolds(t *testing.T) {
 	_, err := limiter.New(pickyStore{Store: newStore(t, new(manual))},
 		[]limiter.Budget{{Name: "a", Limit: limiter.Limit{Per: time.Second}}}, limiter.Config{})
-	requireConfigError(t, err, "Budgets[0].Limit.Tokens", int64(0))
+	requireConfigError(t, err, `Budgets[0] ("a").Limit.Tokens`, int64(0))
 }
 
 func TestReload_RefusesWhatNewRefusesAndChangesNothing(t *testing.T) {
 	l := limiter.Must(limiter.New(newStore(t, new(manual)),
 		[]limiter.Budget{{Name: "a", Limit: limiter.PerHour(2)}}, limiter.Config{}))
 	requireConfigError(t, l.Reload([]limiter.Budget{{Name: "b"}}),
-		"Budgets[0].Limit.Tokens", int64(0))
+		`Budgets[0] ("b").Limit.Tokens`, int64(0))
 	d, err := l.Take(context.Background(), alice, 1)
 	require.NoError(t, err)
 	assert.Equal(t, "a", d.Budget)

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -20,27 +21,39 @@ var (
 // ConfigError says which field of a configuration or of an argument is wrong,
 // its value and what would be right.
 type ConfigError struct {
-	Field  string // such as "Budgets[2].Limit.Per"
-	Value  any
-	Reason string
+	Field   string // such as `Budgets[2] ("orders").Limit.Per`
+	Value   any    // nil: the error shows no value
+	Reason  string
+	Package string // the package that the field belongs to; empty means "limiter"
 }
 
-// Error returns "limiter: Field = Value: Reason".
+// Error returns "Package: Field = Value: Reason".
 func (e *ConfigError) Error() string {
+	field := cmp.Or(e.Package, "limiter") + ": " + e.Field
 	if e.Value == nil {
-		return fmt.Sprintf("limiter: %s: %s", e.Field, e.Reason)
+		return field + ": " + e.Reason
 	}
 	if text, ok := e.Value.(string); ok {
-		return fmt.Sprintf("limiter: %s = %q: %s", e.Field, text, e.Reason)
+		return fmt.Sprintf("%s = %q: %s", field, text, e.Reason)
 	}
-	return fmt.Sprintf("limiter: %s = %v: %s", e.Field, e.Value, e.Reason)
+	return fmt.Sprintf("%s = %v: %s", field, e.Value, e.Reason)
+}
+
+// wrong returns an error for a field of this package.
+func wrong(field string, value any, reason string) *ConfigError {
+	return &ConfigError{Field: field, Value: value, Reason: reason}
+}
+
+// errZero is the error of a value that was not made by its constructor.
+func errZero(typ, constructor string) error {
+	return wrong(typ, nil, "the zero value is not usable: want one made by "+constructor)
 }
 
 // within returns err with its field below prefix.
 func within(prefix string, err error) error {
 	var config *ConfigError
 	if errors.As(err, &config) {
-		return &ConfigError{prefix + "." + config.Field, config.Value, config.Reason}
+		return wrong(prefix+"."+config.Field, config.Value, config.Reason)
 	}
 	return fmt.Errorf("limiter: %s: %w", prefix, err)
 }
@@ -73,10 +86,10 @@ type StoreReason string
 
 // The reasons, as the metric label "reason" spells them.
 const (
-	Timeout     StoreReason = "timeout"     // no answer within the store's deadline
-	Unavailable StoreReason = "unavailable" // nothing ran
-	Ambiguous   StoreReason = "ambiguous"   // it may have been debited, or not
-	Other       StoreReason = "other"
+	Timeout     StoreReason = "timeout"     // it did not run before the store's deadline
+	Unavailable StoreReason = "unavailable" // it did not run
+	Ambiguous   StoreReason = "ambiguous"   // it may have run, or not
+	Other       StoreReason = "other"       // unknown, also whether it ran
 )
 
 // StoreError says that a store could not decide. The Decision beside it is the

@@ -164,7 +164,7 @@ func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
 	_, err := limiter.New(&fallible{can: true}, budgets, limiter.Config{})
 	var config *limiter.ConfigError
 	require.ErrorAs(t, err, &config)
-	assert.Equal(t, "Budgets[1].OnError", config.Field)
+	assert.Equal(t, `Budgets[1] ("b").OnError`, config.Field)
 	assert.ErrorContains(t, err, "unset")
 
 	_, err = limiter.New(&fallible{can: false}, budgets, limiter.Config{})

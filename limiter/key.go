@@ -63,6 +63,15 @@ func (s Scope) String() string {
 	return strings.Join(parts, "|")
 }
 
+// keys returns the scope without the parts that change no key: a principal's key
+// has its tenant already.
+func (s Scope) keys() Scope {
+	if s&ByPrincipal != 0 {
+		s &^= ByTenant
+	}
+	return s
+}
+
 // principals reports whether the scope needs a principal.
 func (s Scope) principals() bool { return s&(ByTenant|ByPrincipal|ByWorkload) != 0 }
 

@@ -93,25 +93,25 @@ func (l Limit) Capacity() int64 {
 func (l Limit) Validate() error {
 	switch {
 	case l.Algorithm == unlimited || l.Algorithm == blocked:
-		return &ConfigError{"Limit", l, "only LimitFor may answer " + l.Algorithm.String()}
+		return wrong("Limit", l, "only LimitFor may answer "+l.Algorithm.String())
 	case l.Algorithm > RollingLog:
-		return &ConfigError{"Limit.Algorithm", l.Algorithm,
-			"want TokenBucket, FixedWindow or RollingLog"}
+		return wrong("Limit.Algorithm", l.Algorithm,
+			"want TokenBucket, FixedWindow or RollingLog")
 	case l.Tokens < 1:
-		return &ConfigError{"Limit.Tokens", l.Tokens, "want at least 1"}
+		return wrong("Limit.Tokens", l.Tokens, "want at least 1")
 	case l.Per <= 0:
-		return &ConfigError{"Limit.Per", l.Per, "want more than 0"}
+		return wrong("Limit.Per", l.Per, "want more than 0")
 	case l.Burst < 0:
-		return &ConfigError{"Limit.Burst", l.Burst, "want at least 1, or 0 for Tokens"}
+		return wrong("Limit.Burst", l.Burst, "want at least 1, or 0 for Tokens")
 	case l.Algorithm != TokenBucket && l.Burst != 0 && l.Burst != l.Tokens:
-		return &ConfigError{"Limit.Burst", l.Burst, fmt.Sprintf(
-			"a %v holds Tokens: want 0 or %d", l.Algorithm, l.Tokens)}
+		return wrong("Limit.Burst", l.Burst, fmt.Sprintf(
+			"a %v holds Tokens: want 0 or %d", l.Algorithm, l.Tokens))
 	case l.Algorithm == RollingLog && l.Tokens > maxLogTokens:
-		return &ConfigError{"Limit.Tokens", l.Tokens, fmt.Sprintf(
-			"a rolling-log holds at most %d; a token-bucket has no such bound", maxLogTokens)}
+		return wrong("Limit.Tokens", l.Tokens, fmt.Sprintf(
+			"a rolling-log holds at most %d; a token-bucket has no such bound", maxLogTokens))
 	case account.FillTime(l.Tokens, int64(l.Per), l.Capacity()) > int64(maxFill):
-		return &ConfigError{"Limit", l,
-			"takes more than 100 years to fill: want a smaller Burst or Per, or more Tokens"}
+		return wrong("Limit", l,
+			"takes more than 100 years to fill: want a smaller Burst or Per, or more Tokens")
 	}
 	return nil
 }

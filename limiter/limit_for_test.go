@@ -105,16 +105,19 @@ func TestLimiter_BlockedDebitsNoOtherBudget(t *testing.T) {
 
 func TestLimiter_InvalidAnswersOfLimitForAreCountedAndLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
-	answers := []limiter.Limit{{}, {Tokens: -1, Per: 1}, {Tokens: 1},
-		{Algorithm: 77, Tokens: 1, Per: 1}}
+	answers := []limiter.Limit{{Tokens: -1, Per: 1}, {Tokens: 1},
+		{Algorithm: 77, Tokens: 1, Per: 1}, {Burst: 1}}
 	next := 0
-	l := limiter.Must(limiter.New(newStore(t, new(manual)), []limiter.Budget{{Name: "b",
+	budgets := []limiter.Budget{{Name: "b",
 		Limit: limiter.PerHour(10), LimitFor: func(context.Context, limiter.Caller) limiter.Limit {
 			next++
 			return answers[(next-1)%len(answers)]
-		}}}, limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+		}}}
+	l := limiter.Must(limiter.New(newStore(t, new(manual)), budgets,
+		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 	for range 8 {
 		assert.Contains(t, take(t, l, alice, 1), "b allow")
+		require.NoError(t, l.Reload(budgets))
 	}
 	assert.Equal(t, "b allow 1", take(t, l, alice, 1), "Limit applies")
 	assert.EqualValues(t, 9, l.InvalidLimits())
@@ -124,6 +127,51 @@ func TestLimiter_InvalidAnswersOfLimitForAreCountedAndLoggedOnce(t *testing.T) {
 		assert.Contains(t, log.String(), part)
 	}
 	assert.NotContains(t, log.String(), "alice", "who called is personal")
+}
+
+func TestLimiter_TheZeroAnswerOfLimitForIsTheBudgetsLimitAndSilent(t *testing.T) {
+	var log bytes.Buffer
+	plans := map[string]limiter.Limit{"bob": limiter.PerHour(5)} // alice has no plan
+	l := limiter.Must(limiter.New(newStore(t, new(manual)), []limiter.Budget{{Name: "b",
+		Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10),
+		LimitFor: func(_ context.Context, c limiter.Caller) limiter.Limit {
+			return plans[c.Principal.ID]
+		}}}, limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	assert.Equal(t, "b allow 9", take(t, l, alice, 1))
+	assert.Equal(t, "b allow 4", take(t, l, bob, 1))
+	assert.Zero(t, l.InvalidLimits())
+	assert.Empty(t, log.String())
+}
+
+func TestLimiter_APanicInAHookReachesTheCallerAndTheNextRequestIsDecided(t *testing.T) {
+	seen, broken := new(recorder), true
+	explode := func() {
+		if broken {
+			panic("hook")
+		}
+	}
+	l := limiter.Must(limiter.New(newStore(t, new(manual)), []limiter.Budget{
+		{Name: "a", Limit: limiter.PerHour(10)},
+		{Name: "b", Limit: limiter.PerHour(20),
+			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { explode(); return limiter.Limit{} }},
+	}, limiter.Config{Observer: seen}))
+	for range 3 {
+		assert.PanicsWithValue(t, "hook", func() { _, _ = l.Take(background, alice, 1) })
+		assert.PanicsWithValue(t, "hook", func() { _, _ = l.Reserve(background, alice, 1) })
+	}
+	broken = false
+	assert.Equal(t, "a allow 9", take(t, l, alice, 1), "a panic of LimitFor takes nothing")
+
+	require.NoError(t, l.Reload([]limiter.Budget{{Name: "a", Limit: limiter.PerHour(10)}}))
+	broken, seen.hook = true, explode
+	assert.PanicsWithValue(t, "hook", func() { _, _ = l.Take(background, alice, 1) })
+	assert.PanicsWithValue(t, "hook", func() {
+		_ = l.Reload([]limiter.Budget{{Name: "c", Limit: limiter.PerHour(10)},
+			{Name: "a", Limit: limiter.PerHour(10)}})
+	})
+	broken = false
+	assert.Equal(t, "a allow 7", take(t, l, alice, 1), "what an observer saw taken is taken")
+	require.NoError(t, l.Reload([]limiter.Budget{{Name: "a", Limit: limiter.PerHour(10)}}))
 }
 
 // checker is a store that counts the limits it is asked about.

@@ -16,16 +16,17 @@ type Config struct {
 	// Name is the metric label "limiter", of the form of a budget's name; empty
 	// means "default".
 	Name string
-	// Observer is told every decision; nil means nobody is.
+	// Observer receives every decision; nil means none.
 	Observer Observer
-	// Logger gets warnings of what construction cannot know; nil means
+	// Logger receives warnings about what construction cannot know; nil means
 	// slog.Default().
 	Logger *slog.Logger
 }
 
 // Limiter decides requests by several budgets at once. One Take is one call to
 // its Store, whatever the number of budgets. It is safe for concurrent use and
-// has no goroutine; the zero Limiter is not usable, see [New].
+// has no goroutine. The zero Limiter is not usable: its methods that decide
+// return a *[ConfigError]. See [New].
 type Limiter struct {
 	store    Store
 	name     string
@@ -45,28 +46,28 @@ type Limiter struct {
 
 // New returns a limiter over the budgets. Limiters may share a store: budgets of
 // one name and scope then share their accounts, so names that differ keep them
-// apart. The error is a *[ConfigError] that
-// names the field, its value and what would be right; nothing is left to be
-// found out by a request.
+// apart. All configuration errors are reported here: the error is a *[ConfigError]
+// that names the budget, the field, its value and what would be right.
 func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if isNil(s) {
-		return nil, &ConfigError{"Store", nil, "want a store, not nil"}
+		return nil, wrong("Store", nil, "want a store, not nil")
 	}
 	if cfg.Name == "" {
 		cfg.Name = "default"
 	}
-	if !budgetName.MatchString(cfg.Name) {
-		return nil, &ConfigError{"Config.Name", cfg.Name,
-			"want a letter, then up to 63 letters, digits, dots, underscores or hyphens"}
+	if !validName(cfg.Name) {
+		return nil, wrong("Config.Name", cfg.Name, nameForm)
 	}
 	if cfg.Observer != nil && isNil(cfg.Observer) {
-		return nil, &ConfigError{"Config.Observer", nil, "want an observer, or no value at all"}
+		return nil, wrong("Config.Observer", nil, "want an observer, or no value at all")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Logger.Handler() == nil {
+		return nil, wrong("Config.Logger", nil, "want a logger made by slog.New, or nil")
+	}
 	l := &Limiter{store: s, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger, made: time.Now()}
-	l.requests.New = func() any { return new(request) }
 	if err := l.Reload(budgets); err != nil {
 		return nil, err
 	}
@@ -74,10 +75,10 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// isNil reports whether hook is nil, or a nil pointer in an interface.
+// isNil reports whether hook is nil, or a nil pointer or function in an interface.
 func isNil(hook any) bool {
 	v := reflect.ValueOf(hook)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+	return !v.IsValid() || (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil()
 }
 
 // Must returns v and panics on an error; for start-up code and examples.
@@ -88,7 +89,7 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Name returns the limiter's metric label.
+// Name returns the limiter's metric label; it is empty for the zero Limiter only.
 func (l *Limiter) Name() string { return l.name }
 
 // InvalidLimits returns how often a LimitFor answered a limit that is not valid.
@@ -97,32 +98,78 @@ func (l *Limiter) InvalidLimits() int64 { return l.invalidLimits.Load() }
 // Reload replaces the budgets, for requests that begin after it. Nobody is
 // refilled: what a token bucket has left stays, at most the new capacity, and
 // refills by the new limit; what was used of a window or a log stays used; an
-// account that was full is full (R10). A budget with an equal limit does not
-// notice, and one with a new name has new accounts. The error is that of New, and
-// changes nothing.
+// account that was full is full (R10). Equal limits are no change.
+//
+// The name and the scope of a budget make the keys of its accounts. A budget with
+// a new name has new accounts, which are full. So has a budget whose scope
+// changes: everybody starts again with a full account, and Reload logs a warning
+// under the code scope-changed. An account is found again if its budget gets the
+// old name and scope back.
+//
+// The error is that of New, and then nothing changes. Reload may run beside
+// requests and other Reloads; the last one counts.
 func (l *Limiter) Reload(budgets []Budget) error {
-	compiled, err := l.replace(budgets)
-	if err == nil && l.observer != nil {
-		l.observer.Configured(l.name, names(compiled)) // with no lock held
+	if l.store == nil {
+		return errZero("Limiter", "New")
 	}
-	return err
+	old, compiled, err := l.replace(budgets)
+	if err != nil {
+		return err
+	}
+	for _, b := range compiled { // with no lock held
+		if before := byName(old, b.Name); before != nil && before.Scope.keys() != b.Scope.keys() {
+			l.Warn(context.Background(), "scope-changed", "Reload changed the scope of a budget: "+
+				"its accounts have new keys, so everybody starts with a full account; to change it "+
+				"without that, add a budget of another name first and remove this one later",
+				slog.String("budget", b.Name), slog.String("old", before.Scope.String()),
+				slog.String("new", b.Scope.String()))
+		}
+	}
+	if l.observer != nil {
+		l.observer.Configured(l.name, names(compiled))
+	}
+	return nil
 }
 
-func (l *Limiter) replace(budgets []Budget) ([]*budget, error) {
+func (l *Limiter) replace(budgets []Budget) (old, compiled []*budget, err error) {
 	l.reload.Lock()
 	defer l.reload.Unlock()
-	compiled, err := compile(l.store, budgets)
+	compiled, err = compile(l.store, budgets)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	old := l.budgets.Swap(&compiled)
+	old = l.loaded()
+	for _, b := range compiled {
+		if before := byName(old, b.Name); before != nil {
+			b.warned = before.warned
+		}
+	}
+	l.budgets.Store(&compiled)
 	if store, ok := l.store.(Planner); ok {
 		store.Plan(names(compiled))
 		if old != nil {
-			store.Unplan(names(*old))
+			store.Unplan(names(old))
 		}
 	}
-	return compiled, nil
+	return old, compiled, nil
+}
+
+// loaded returns the budgets of the latest Reload; none for the zero Limiter.
+func (l *Limiter) loaded() []*budget {
+	if budgets := l.budgets.Load(); budgets != nil {
+		return *budgets
+	}
+	return nil
+}
+
+// byName returns the budget of that name, or nil.
+func byName(budgets []*budget, name string) *budget {
+	for _, b := range budgets {
+		if b.Name == name {
+			return b
+		}
+	}
+	return nil
 }
 
 func names(budgets []*budget) []string {
@@ -136,11 +183,11 @@ func names(budgets []*budget) []string {
 // Take decides one request of c that costs cost tokens, and debits every budget
 // that applies or none.
 //
-// The Decision is valid where the error is nil or a *[StoreError], and then it
-// is the answer of the failure policy already. Else nothing was taken: a
-// *[CostError] for a negative cost, [ErrNobody] where a budget needs a principal
-// and c has none, or ctx's own error. Cost: one Store call; it does not allocate
-// itself.
+// The Decision is valid if the error is nil or a *[StoreError]; for a StoreError
+// it is the answer of the failure policy already. Otherwise nothing was taken: a
+// *[CostError] for a negative cost, [ErrNobody] if a budget needs a principal and
+// c has none, a *[ConfigError] from the zero Limiter, or ctx's own error. Cost:
+// one Store call; it does not allocate itself.
 func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow()
 	defer l.giveBack(q)
@@ -189,6 +236,9 @@ func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, e
 // back. It needs a store that is a [Resetter]; for another the error matches
 // [errors.ErrUnsupported].
 func (l *Limiter) Reset(ctx context.Context, c Caller) error {
+	if l.store == nil {
+		return errZero("Limiter", "New")
+	}
 	store, ok := l.store.(Resetter)
 	if !ok {
 		return errors.ErrUnsupported
@@ -198,7 +248,7 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 	}
 	c.trim()
 	var own []Charge
-	for _, b := range *l.budgets.Load() {
+	for _, b := range l.loaded() {
 		if b.Scope&ByPrincipal != 0 && b.applies(c.Route) {
 			charge := Charge{Limit: b.Limit}
 			b.key(&c, &charge.Key)
@@ -209,7 +259,7 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 }
 
 // request is the charges of one request and the budgets that they belong to. It is
-// used again for others, and keeps what the last one left beyond its slices.
+// pooled; elements beyond the length of its slices are stale.
 type request struct {
 	charges []Charge
 	budgets []*budget
@@ -218,7 +268,12 @@ type request struct {
 	more    bool      // the rest of a request that budgets PerRequest have counted
 }
 
-func (l *Limiter) borrow() *request { return l.requests.Get().(*request) }
+func (l *Limiter) borrow() *request {
+	if q, ok := l.requests.Get().(*request); ok {
+		return q
+	}
+	return new(request)
+}
 
 func (l *Limiter) giveBack(q *request) {
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
@@ -226,11 +281,14 @@ func (l *Limiter) giveBack(q *request) {
 	l.requests.Put(q)
 }
 
-// prepare makes the charges of a request, or writes the decision of one that
-// needs no store: then it is decided, as it is where there is an error.
+// prepare makes the charges of a request. decided is true if no store call is
+// needed, because d is written or err is not nil.
 func (q *request) prepare(
 	ctx context.Context, l *Limiter, c *Caller, cost int64, d *Decision,
 ) (decided bool, err error) {
+	if l.store == nil {
+		return true, errZero("Limiter", "New")
+	}
 	if err := checkCost(cost); err != nil {
 		return true, err
 	}
@@ -256,7 +314,7 @@ func (q *request) prepare(
 func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) error {
 	nobody := c.Principal.Nobody()
 	c.trim()
-	for _, b := range *l.budgets.Load() {
+	for _, b := range l.loaded() {
 		if !b.applies(c.Route) || b.Scope&ByWorkload != 0 && !q.bounds(b) {
 			continue
 		}
@@ -348,7 +406,7 @@ func (q *request) fail(ctx context.Context, l *Limiter, err error) (Decision, er
 	}, store
 }
 
-// observe reports the budget that decided, and shadow budgets that could not pay.
+// observe reports the budget that decided, and what each shadow budget said.
 func (l *Limiter) observe(q *request, d *Decision) {
 	if d.Budget != "" {
 		l.observer.Decided(DecisionEvent{l.name, d.Budget, verdict(d)})
@@ -357,8 +415,8 @@ func (l *Limiter) observe(q *request, d *Decision) {
 		l.observer.Decided(DecisionEvent{l.name, b.Name, VerdictShadowDeny})
 	}
 	for i := range q.charges {
-		if c := &q.charges[i]; c.Shadow && c.Result.Outcome > Allow {
-			l.observer.Decided(DecisionEvent{l.name, c.Key.Budget, VerdictShadowDeny})
+		if c := &q.charges[i]; c.Shadow && c.Result.Outcome != 0 {
+			l.observer.Decided(DecisionEvent{l.name, c.Key.Budget, shadowVerdict(c.Result.Outcome)})
 		}
 	}
 }

@@ -209,11 +209,33 @@ func TestLimiter_ShadowBudgetsAreCountedAndNeverRefuse(t *testing.T) {
 	assert.Equal(t, "real allow 2", take(t, l, alice, 5), "above the trial's capacity")
 	assert.Equal(t, "real deny 6m0s", take(t, l, alice, 3))
 	assert.Equal(t, "real allow 1", take(t, l, alice, 1))
-	assert.Equal(t, []string{"default real allow",
+	assert.Equal(t, []string{"default real allow", "default trial shadow_allow",
 		"default real allow", "default trial shadow_deny",
 		"default real allow", "default trial shadow_deny",
 		"default real deny", "default trial shadow_deny",
 		"default real near_limit", "default trial shadow_deny"}, seen.take())
+}
+
+// Its counts tell a shadow budget that would refuse nothing from one whose routes
+// no request takes.
+func TestLimiter_AShadowBudgetThatNeverAppliesIsNeverCounted(t *testing.T) {
+	seen := new(recorder)
+	budgets := []limiter.Budget{
+		{Name: "trial", Limit: limiter.PerHour(2), Shadow: true},
+		{Name: "typo", Limit: limiter.PerHour(2), Shadow: true, Routes: []string{"POST /logn"}},
+		{Name: "exempt", Limit: limiter.PerHour(2), Shadow: true,
+			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limiter.Unlimited }},
+	}
+	l := limiter.Must(limiter.New(newStore(t, new(manual)), budgets,
+		limiter.Config{Observer: seen}))
+	seen.take()
+	for range 3 {
+		take(t, l, on(alice, "POST /login"), 1)
+	}
+	_, err := l.Peek(background, alice, 1)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"default trial shadow_allow", "default trial shadow_allow",
+		"default trial shadow_deny"}, seen.take())
 }
 
 func TestLimiter_ShadowIsNotDebitedByARefusedRequest(t *testing.T) {
@@ -227,7 +249,8 @@ func TestLimiter_ShadowIsNotDebitedByARefusedRequest(t *testing.T) {
 	}
 	seen.take()
 	take(t, l, bob, 1)
-	assert.Equal(t, []string{"default real near_limit"}, seen.take(), "the trial had one left")
+	assert.Equal(t, []string{"default real near_limit", "default trial shadow_allow"}, seen.take(),
+		"the trial had one left")
 	take(t, l, carol, 1)
 	assert.Contains(t, seen.take(), "default trial shadow_deny")
 }

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Observer is told what a limiter decides; package metrics implements it for
+// Observer receives what a limiter decides; package metrics implements it for
 // Prometheus. Its methods are called with no lock held, by many goroutines, and
-// may call the limiter.
+// may call the limiter. A panic in one reaches the caller of the limiter, and
+// what was taken stays taken.
 type Observer interface {
 	// Configured names the limiter and its budgets, from New and Reload.
 	Configured(limiter string, budgets []string)
 	// Decided is called for the budget that decided a Take, and for each shadow
-	// budget that could not pay.
+	// budget that applied.
 	Decided(e DecisionEvent)
 	// Answered is called by an adapter once for each request that it has seen.
 	Answered(e RequestEvent)
@@ -117,10 +118,13 @@ const (
 	VerdictNever
 	VerdictShadowDeny
 	VerdictNearLimit
+	VerdictShadowAllow
 	verdicts
 )
 
-var verdictNames = [...]string{"allow", "deny", "never", "shadow_deny", "near_limit"}
+var verdictNames = [...]string{
+	"allow", "deny", "never", "shadow_deny", "near_limit", "shadow_allow",
+}
 
 // String returns the label, such as "near_limit".
 func (v Verdict) String() string { return label(verdictNames[:], uint8(v)) }
@@ -191,6 +195,14 @@ func verdict(d *Decision) Verdict {
 	default:
 		return VerdictAllow
 	}
+}
+
+// shadowVerdict returns the label of what a shadow budget said.
+func shadowVerdict(o Outcome) Verdict {
+	if o == Allow {
+		return VerdictShadowAllow
+	}
+	return VerdictShadowDeny
 }
 
 // nearLimit returns 20 % of the capacity, rounded up.

@@ -103,7 +103,8 @@ func TestObserver_LabelsAreTheNamesThatDashboardsKnow(t *testing.T) {
 	}
 	slices.Sort(verdicts)
 	slices.Sort(answers)
-	assert.Equal(t, []string{"allow", "deny", "near_limit", "never", "shadow_deny"}, verdicts)
+	assert.Equal(t, []string{"allow", "deny", "near_limit", "never", "shadow_allow",
+		"shadow_deny"}, verdicts)
 	assert.Equal(t, []string{"allow", "canceled", "deny", "error_closed", "error_local",
 		"error_open", "never", "skipped", "unauthenticated"}, answers)
 }

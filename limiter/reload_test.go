@@ -1,7 +1,9 @@
 package limiter_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -146,4 +148,32 @@ func TestReload_TellsTheStoreWhatComesAndWhatGoes(t *testing.T) {
 	require.Error(t, l.Reload(nil))
 	require.NoError(t, l.Reload([]limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}))
 	assert.Equal(t, []string{"plan [a]", "plan [b]", "unplan [a]"}, store.told)
+}
+
+func TestReload_LogsABudgetWhoseScopeChanges(t *testing.T) {
+	var log bytes.Buffer
+	budget := func(s limiter.Scope) []limiter.Budget {
+		return []limiter.Budget{{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5)},
+			{Name: "b", Scope: s, Limit: limiter.PerHour(5)}}
+	}
+	l := limiter.Must(limiter.New(newStore(t, new(manual)), budget(limiter.ByPrincipal),
+		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	take(t, l, alice, 3)
+	require.NoError(t, l.Reload(budget(limiter.ByPrincipal)))
+	require.NoError(t, l.Reload(budget(limiter.ByPrincipal|limiter.ByTenant)))
+	assert.Empty(t, log.String(), "a principal's key has its tenant already")
+	assert.Equal(t, "b allow 2", peek(t, l, alice, 0))
+
+	require.NoError(t, l.Reload(budget(limiter.ByTenant)))
+	assert.Equal(t, map[string]int64{"own": 2, "b": 5}, remaining(t, l, alice), "full again")
+	for _, part := range []string{"level=WARN", "code=scope-changed", "budget=b",
+		"old=ByTenant|ByPrincipal new=ByTenant\n"} {
+		assert.Contains(t, log.String(), part)
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+
+	require.Error(t, l.Reload([]limiter.Budget{{Name: "b", Limit: limiter.Limit{}}}))
+	require.NoError(t, l.Reload([]limiter.Budget{{Name: "c", Limit: limiter.PerHour(5)}}))
+	require.NoError(t, l.Reload(budget(0)))
+	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "a budget that is new changes no scope")
 }
