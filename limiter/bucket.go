@@ -25,8 +25,9 @@ import (
 // RetryAfter 0.4 s, and allows it at 0.5 s.
 //
 // It is safe for concurrent use, starts full, and does not allocate to decide (a
-// rolling log allocates for its entries). The zero Bucket is not usable; see [NewBucket].
-// It is bad at keys: for one account per caller use a [Store].
+// rolling log allocates for its entries). The zero Bucket is not usable: its
+// methods return a *[ConfigError], and Tokens returns 0. See [NewBucket]. A Bucket
+// has no keys. For one account per caller, use a [Limiter].
 type Bucket struct {
 	limit Limit
 	rule  account.Limit
@@ -36,12 +37,14 @@ type Bucket struct {
 	mu      sync.Mutex
 	latest  int64
 	account account.Account
-	waiting list.List // of *waiter, first come first
+	waiting list.List    // of *waiter, first come first
+	line    account.Line // the costs of those waiting
 }
 
 type waiter struct {
 	cost int64
 	turn chan struct{} // closed when the waiter comes to the front
+	left bool          // no longer waiting
 }
 
 // NewBucket returns a full bucket. A nil now is the real clock: the wall time at
@@ -56,7 +59,7 @@ func NewBucket(l Limit, now func() time.Time) (*Bucket, error) {
 }
 
 // Take pays cost if the balance covers it. A negative cost is a *[CostError]
-// and changes nothing; there is no other error.
+// and changes nothing; a Bucket made by NewBucket returns no other error.
 func (b *Bucket) Take(cost int64) (Decision, error) { return b.decide(cost, true) }
 
 // Peek says what Take would say now, and changes nothing. Its errors are those
@@ -64,13 +67,20 @@ func (b *Bucket) Take(cost int64) (Decision, error) { return b.decide(cost, true
 func (b *Bucket) Peek(cost int64) (Decision, error) { return b.decide(cost, false) }
 
 func (b *Bucket) decide(cost int64, take bool) (Decision, error) {
-	if err := checkCost(cost); err != nil {
+	if err := b.check(cost); err != nil {
 		return Decision{}, err
 	}
 	now := b.clock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.decideAt(b.advance(now), cost, take), nil
+}
+
+func (b *Bucket) check(cost int64) error {
+	if b.clock == nil {
+		return errZero("Bucket", "NewBucket")
+	}
+	return checkCost(cost)
 }
 
 // advance returns the instant of a request (R2).
@@ -99,9 +109,12 @@ func (b *Bucket) decideAt(now, cost int64, take bool) Decision {
 	return d
 }
 
-// Tokens returns the exact balance now; negative never happens here, since only
-// a [Store] knows debts.
+// Tokens returns the exact balance now. It is never negative: a Bucket cannot go
+// into debt.
 func (b *Bucket) Tokens() *big.Rat {
+	if b.clock == nil {
+		return new(big.Rat)
+	}
 	now := b.clock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,14 +125,19 @@ func (b *Bucket) Tokens() *big.Rat {
 // Wait returns nil as soon as Take(cost) is allowed. Waiters are served first
 // come, first served; one timer runs, that of the first. A Take beside them is
 // not held up and may delay them. What refills above the capacity while a waiter
-// wakes up is lost, so a rate with little between its events wants a larger Burst.
+// wakes up is lost; for very short intervals, use a larger Burst.
 //
 // At once it returns [ErrNever] for a cost above the capacity, a *[CostError]
-// for a negative one, and an error that matches [context.DeadlineExceeded] where
-// the turn would come after ctx's deadline. When ctx ends it returns ctx.Err(),
-// has taken nothing, and those behind move up.
+// for a negative one, and an error that matches [context.DeadlineExceeded] if the
+// tokens for all who wait before it and for cost cannot be there by ctx's
+// deadline. A turn can come later than that: after a Take beside the line, or if a
+// cost before it does not fit into the rest of a fixed window or a rolling log and
+// leaves that rest unused. When ctx ends Wait returns ctx.Err(), has taken nothing,
+// and those behind move up.
+//
+// To join and to leave the line costs the same however many wait.
 func (b *Bucket) Wait(ctx context.Context, cost int64) error {
-	if err := checkCost(cost); err != nil {
+	if err := b.check(cost); err != nil {
 		return err
 	}
 	if cost > b.limit.Capacity() {
@@ -132,17 +150,16 @@ func (b *Bucket) Wait(ctx context.Context, cost int64) error {
 	if place == nil || err != nil {
 		return err
 	}
-	w := place.Value.(*waiter)
+	defer b.leave(place)
 	select {
-	case <-w.turn:
+	case <-place.Value.(*waiter).turn:
 	case <-ctx.Done():
-		b.leave(place)
 		return ctx.Err()
 	}
-	return b.waitFirst(ctx, place, cost)
+	return b.waitFirst(ctx, place)
 }
 
-// enqueue returns the place in the queue, or nil if the cost is paid already.
+// enqueue returns the place in the line, or nil if the cost is paid already.
 func (b *Bucket) enqueue(ctx context.Context, cost int64) (*list.Element, error) {
 	now := b.clock()
 	b.mu.Lock()
@@ -152,45 +169,28 @@ func (b *Bucket) enqueue(ctx context.Context, cost int64) (*list.Element, error)
 		return nil, nil
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		if wait := b.turnAfter(now, cost); wait > time.Until(deadline) {
-			return nil, fmt.Errorf("limiter: the turn comes in %v, after the deadline: %w",
+		a, used := b.account.Under(&b.rule, now)
+		wait := time.Duration(b.line.Wait(&a, used, now, uint64(cost)))
+		if wait > time.Until(deadline) {
+			return nil, fmt.Errorf("limiter: the turn comes in %v or later, after the deadline: %w",
 				wait, context.DeadlineExceeded)
 		}
 	}
 	w := &waiter{cost: cost, turn: make(chan struct{})}
 	place := b.waiting.PushBack(w)
+	b.line.Join(uint64(cost))
 	if b.waiting.Front() == place {
 		close(w.turn)
 	}
 	return place, nil
 }
 
-// turnAfter plays through all who wait, and then cost, on a copy of the account.
-func (b *Bucket) turnAfter(now, cost int64) time.Duration {
-	a, _ := b.account.Clone().Under(&b.rule, now)
-	at := now
-	serve := func(cost int64) {
-		used := a.Used(at)
-		if b.rule.Judge(used, uint64(cost)) == account.Deny {
-			at = instant.Add(at, a.Wait(used, at, uint64(cost)))
-			used = a.Used(at)
-		}
-		a.Debit(used, at, uint64(cost))
-	}
-	for e := b.waiting.Front(); e != nil; e = e.Next() {
-		serve(e.Value.(*waiter).cost)
-	}
-	serve(cost)
-	return time.Duration(at - now)
-}
-
-// waitFirst serves the waiter at the front of the queue.
-func (b *Bucket) waitFirst(ctx context.Context, place *list.Element, cost int64) error {
-	defer b.leave(place)
+// waitFirst serves the waiter at the front of the line.
+func (b *Bucket) waitFirst(ctx context.Context, place *list.Element) error {
 	for {
-		d, err := b.Take(cost)
-		if err != nil || d.Allowed() {
-			return err
+		d := b.serve(place)
+		if d.Allowed() {
+			return nil
 		}
 		timer := time.NewTimer(d.RetryAfter)
 		select {
@@ -202,10 +202,35 @@ func (b *Bucket) waitFirst(ctx context.Context, place *list.Element, cost int64)
 	}
 }
 
-// leave gives up a place in the queue and calls the next to the front.
+// serve takes the cost of the first waiter and, if that is allowed, removes it
+// under the same lock, so that nobody counts it as both paid and waiting.
+func (b *Bucket) serve(place *list.Element) Decision {
+	now := b.clock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := b.decideAt(b.advance(now), place.Value.(*waiter).cost, true)
+	if d.Allowed() {
+		b.remove(place)
+	}
+	return d
+}
+
+// leave removes a waiter that was not served.
 func (b *Bucket) leave(place *list.Element) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.remove(place)
+}
+
+// remove takes a waiter off the line, once, and calls the next to the front. mu is
+// held.
+func (b *Bucket) remove(place *list.Element) {
+	w := place.Value.(*waiter)
+	if w.left {
+		return
+	}
+	w.left = true
+	b.line.Leave(uint64(w.cost))
 	first := b.waiting.Front() == place
 	b.waiting.Remove(place)
 	if next := b.waiting.Front(); first && next != nil {

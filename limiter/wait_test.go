@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,5 +244,94 @@ func TestBucketWait_ACrowdThatLeavesAtOnceTakesNothing(t *testing.T) {
 			assert.Equal(t, served{s.who, 0, context.Canceled}, s)
 		}
 		assert.Equal(t, "1/2", l.bucket.Tokens().RatString())
+	})
+}
+
+// The line knows the sum of its costs and no more, so that joining it costs the
+// same behind 8,000 as behind one; package account compares that sum with the
+// line played through. Here all who join with a deadline are told exactly what a
+// line played through would tell.
+func TestBucketWait_EightThousandWithDeadlinesAreServedOrRefusedAtOnce(t *testing.T) {
+	const waiters = 8_000
+	for _, l := range []limiter.Limit{
+		bucketOf(100, time.Second, 1000),
+		{Algorithm: limiter.FixedWindow, Tokens: 100, Per: time.Second},
+		{Algorithm: limiter.RollingLog, Tokens: 100, Per: time.Second},
+	} {
+		t.Run(l.Algorithm.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newLine(t, l)
+				turn := func(place int) time.Duration { // counted from 0
+					if l.Algorithm == limiter.TokenBucket {
+						return time.Duration(place+1) * 10 * time.Millisecond
+					}
+					return time.Duration(1+place/100) * time.Second
+				}
+				last, cancel := context.WithTimeout(t.Context(), turn(waiters-1))
+				defer cancel()
+				ctx, cancel := context.WithTimeout(t.Context(), turn(waiters))
+				defer cancel()
+				for who := range waiters {
+					q.join(ctx, who, 1)
+				}
+				refused := q.bucket.Wait(last, 1)
+				require.ErrorIs(t, refused, context.DeadlineExceeded)
+				require.NoError(t, last.Err(), "at once")
+				var want []served
+				for who := range waiters {
+					want = append(want, served{who, turn(who), nil})
+				}
+				got := q.until(turn(waiters))
+				slices.SortFunc(got, func(a, b served) int { return a.who - b.who })
+				assert.True(t, slices.Equal(want, got))
+			})
+		})
+	}
+}
+
+func TestBucketWait_WhoWasServedIsNotCountedAsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, bucketOf(1, time.Second, 5))
+		l.join(t.Context(), 1, 5)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		require.NoError(t, l.bucket.Wait(ctx, 3))
+		assert.Equal(t, 8*time.Second, time.Since(l.start))
+	})
+}
+
+// A line of costs that leave parts of windows unused takes longer than its sum.
+func TestBucketWait_ATurnThatComesLateEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 3,
+			Per: 10 * time.Second})
+		l.join(t.Context(), 1, 2)
+		l.join(t.Context(), 2, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		l.join(ctx, 3, 2) // in the third window, though the sum fits into two
+		assert.Equal(t, []served{{1, 10 * time.Second, nil}, {2, 20 * time.Second, nil},
+			{3, 25 * time.Second, context.DeadlineExceeded}}, l.until(time.Minute))
+	})
+}
+
+func TestBucketWait_AClockThatPanicsBlocksNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		b := limiter.Must(limiter.NewBucket(limiter.PerSecond(1), func() time.Time {
+			if broken.CompareAndSwap(true, false) {
+				panic("clock")
+			}
+			return time.Now()
+		}))
+		require.True(t, limiter.Must(b.Take(1)).Allowed())
+		go func() {
+			time.Sleep(time.Second / 2)
+			broken.Store(true)
+		}()
+		require.PanicsWithValue(t, "clock", func() { _ = b.Wait(t.Context(), 1) })
+		require.NoError(t, b.Wait(t.Context(), 1))
 	})
 }
