@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -10,7 +11,14 @@ import (
 // Reservation is a Take whose cost is known only afterwards: the most it can
 // cost is reserved, and corrected once. What nobody settles stands, so that a
 // caller who leaves early gains nothing. It is safe for concurrent use; the
-// first Settle or Cancel counts.
+// first Settle or Cancel that succeeds counts. The zero Reservation has nothing
+// to settle.
+//
+// A Settle or Cancel that certainly changed nothing may be called again: its error
+// is a *[StoreError] with the reason [Unavailable] or [Timeout], a *[CostError] or
+// a *[ConfigError]. After any other error the correction may have been made, so
+// the reservation counts as settled, and no token is ever given back twice. While
+// one call is in flight, others return [ErrReceipt].
 type Reservation struct {
 	// Decision is what Take would have answered. Nothing is reserved unless it is
 	// allowed.
@@ -61,16 +69,23 @@ func (l *Limiter) reserve(
 	if !r.Decision.Allowed() {
 		return r, err
 	}
+	if err == nil { // a Take that failed has no receipts to rely on
+		r.keep(q)
+	}
+	r.open.Store(true)
+	return r, err
+}
+
+// keep copies the charges of q that were taken.
+func (r *Reservation) keep(q *request) {
 	r.charges = make([]Charge, 0, len(q.charges))
 	r.fixed = make([]bool, 0, len(q.charges))
 	for i := range q.charges {
-		if _, _, _, ok := q.charges[i].Receipt.Taken(); ok {
+		if q.charges[i].Receipt.valid {
 			r.charges = append(r.charges, q.charges[i])
 			r.fixed = append(r.fixed, q.budgets[i].PerRequest)
 		}
 	}
-	r.open.Store(true)
-	return r, err
 }
 
 // Settle replaces the reserved cost by the actual one, in the accounts it was
@@ -79,8 +94,8 @@ func (l *Limiter) reserve(
 // it. ctx's cancellation has no effect.
 //
 // A negative cost is a *[CostError] and settles nothing. The error is
-// [ErrReceipt] where the request was not allowed or it is settled already, else
-// the store's; the reservation counts as settled then and is not tried again.
+// [ErrReceipt] if the request was not allowed or is settled already, and otherwise
+// the store's: see [Reservation] for which of those Settle can be called again.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if err := checkCost(actual); err != nil {
 		return err
@@ -100,7 +115,6 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 }
 
 func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) error {
-	detached := context.WithoutCancel(ctx)
 	if !r.open.CompareAndSwap(true, false) {
 		return ErrReceipt
 	}
@@ -113,7 +127,28 @@ func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) 
 	if !changed {
 		return nil
 	}
-	return r.store.Settle(detached, charges)
+	err := r.store.Settle(context.WithoutCancel(ctx), charges)
+	if err != nil && changedNothing(err, charges) {
+		r.open.Store(true)
+	}
+	return err
+}
+
+// changedNothing reports whether a Settle that failed with err has certainly
+// corrected none of the charges.
+func changedNothing(err error, charges []Charge) bool {
+	for i := range charges {
+		if !charges[i].Receipt.valid {
+			return false // the store has consumed it
+		}
+	}
+	var store *StoreError
+	if errors.As(err, &store) {
+		return store.Reason == Unavailable || store.Reason == Timeout
+	}
+	var cost *CostError
+	var config *ConfigError
+	return errors.As(err, &cost) || errors.As(err, &config)
 }
 
 // CheckSettle is for stores: it returns [ErrReceipt] for the first charge that

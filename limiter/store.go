@@ -68,7 +68,10 @@ func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
 //     same account, and consumes the receipt; without one it is [ErrReceipt],
 //     and a credit above what was taken is a *CostError, both before anything is
 //     changed. A credit never lifts above the capacity, a debit never below minus
-//     the capacity.
+//     the capacity. An error with the reason Unavailable or Timeout says that
+//     nothing was corrected: the receipts stay valid, and Settle may be called
+//     again. A store that may have corrected one of the charges consumes its
+//     receipt, or returns another reason.
 //   - R10 A changed limit never mints. The first Take to show it that debits the
 //     account, or that the account cannot pay, carries the balance over; from then
 //     on the account refills by the new limit.
