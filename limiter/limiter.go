@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type Limiter struct {
 
 	budgets       atomic.Pointer[[]*budget] // replaced whole by Reload
 	reload        sync.Mutex                // one Reload at a time
+	registration  *registration             // guarded by reload
 	requests      sync.Pool                 // of *request
 	invalidLimits atomic.Int64
 	outage        outage
@@ -46,8 +48,12 @@ type Limiter struct {
 
 // New returns a limiter over the budgets. Limiters may share a store: budgets of
 // one name and scope then share their accounts, so names that differ keep them
-// apart. All configuration errors are reported here: the error is a *[ConfigError]
-// that names the budget, the field, its value and what would be right.
+// apart. If their limits or scopes differ, it is logged once under the code
+// budget-shared. A limiter that nothing refers to any more is taken out of the
+// store's plan by the garbage collector; its accounts stay until they are full.
+//
+// All configuration errors are reported here: the error is a *[ConfigError] that
+// names the budget, the field, its value and what would be right.
 func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if isNil(s) {
 		return nil, wrong("Store", nil, "want a store, not nil")
@@ -67,10 +73,12 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if cfg.Logger.Handler() == nil {
 		return nil, wrong("Config.Logger", nil, "want a logger made by slog.New, or nil")
 	}
-	l := &Limiter{store: s, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger, made: time.Now()}
+	l := &Limiter{store: s, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger, made: time.Now(),
+		registration: &registration{store: s, limiter: cfg.Name}}
 	if err := l.Reload(budgets); err != nil {
 		return nil, err
 	}
+	runtime.AddCleanup(l, (*registration).remove, l.registration)
 	l.introduce()
 	return l, nil
 }
@@ -112,7 +120,7 @@ func (l *Limiter) Reload(budgets []Budget) error {
 	if l.store == nil {
 		return errZero("Limiter", "New")
 	}
-	old, compiled, err := l.replace(budgets)
+	old, compiled, conflicts, err := l.replace(budgets)
 	if err != nil {
 		return err
 	}
@@ -125,18 +133,21 @@ func (l *Limiter) Reload(budgets []Budget) error {
 				slog.String("new", b.Scope.String()))
 		}
 	}
+	l.warnConflicts(conflicts)
 	if l.observer != nil {
 		l.observer.Configured(l.name, names(compiled))
 	}
 	return nil
 }
 
-func (l *Limiter) replace(budgets []Budget) (old, compiled []*budget, err error) {
+func (l *Limiter) replace(
+	budgets []Budget,
+) (old, compiled []*budget, conflicts []conflict, err error) {
 	l.reload.Lock()
 	defer l.reload.Unlock()
 	compiled, err = compile(l.store, budgets)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	old = l.loaded()
 	for _, b := range compiled {
@@ -145,13 +156,7 @@ func (l *Limiter) replace(budgets []Budget) (old, compiled []*budget, err error)
 		}
 	}
 	l.budgets.Store(&compiled)
-	if store, ok := l.store.(Planner); ok {
-		store.Plan(names(compiled))
-		if old != nil {
-			store.Unplan(names(old))
-		}
-	}
-	return old, compiled, nil
+	return old, compiled, l.registration.replace(compiled), nil
 }
 
 // loaded returns the budgets of the latest Reload; none for the zero Limiter.

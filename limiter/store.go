@@ -100,8 +100,9 @@ type Resetter interface {
 }
 
 // Planner is a Store that divides its memory among the budgets that use it. A
-// [Limiter] tells it their names, at New and at Reload, and takes back those that
-// it had told before.
+// [Limiter] calls Plan with their names, at New and at Reload, and Unplan with
+// those that it planned before. Unplan is also called after the garbage collector
+// has found a Limiter unused, by a goroutine of the runtime: it must not block.
 type Planner interface {
 	Plan(budgets []string)
 	Unplan(budgets []string)
