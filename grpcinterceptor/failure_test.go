@@ -190,6 +190,7 @@ func TestNew_NamesWhatIsWrong(t *testing.T) {
 			grpcinterceptor.Config{Methods: []string{"//Method"}}, "Config.Methods[0]"},
 		{"a method that is a path", l, users,
 			grpcinterceptor.Config{Methods: []string{"/a/b/c"}}, "Config.Methods[0]"},
+		{"the zero limiter", &limiter.Limiter{}, users, grpcinterceptor.Config{}, "Limiter"},
 		{"an unknown budget", l, users,
 			grpcinterceptor.Config{Public: []string{"per-user", "per-usr"}}, "Config.Public[1]"},
 	}

@@ -32,8 +32,8 @@ type Interceptor struct {
 // New returns the interceptors of l, which counts the callers that who names.
 // The error is a *[limiter.ConfigError].
 func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
-	if l == nil {
-		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter, not nil"}
+	if l == nil || l.Name() == "" {
+		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter made by limiter.New"}
 	}
 	if err := who.Validate(); err != nil {
 		return nil, err

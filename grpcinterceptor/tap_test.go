@@ -242,6 +242,7 @@ func TestNewTap_NamesWhatIsWrong(t *testing.T) {
 		field string
 	}{
 		{"no limiter", nil, keying.Addresses{}, grpcinterceptor.Config{}, "Limiter"},
+		{"the zero limiter", &limiter.Limiter{}, keying.Addresses{}, grpcinterceptor.Config{}, "Limiter"},
 		{"a store that may block", remote, keying.Addresses{}, grpcinterceptor.Config{}, "Limiter"},
 		{"addresses", l, keying.Addresses{IPv6Bits: 1}, grpcinterceptor.Config{},
 			"Addresses.IPv6Bits"},

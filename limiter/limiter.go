@@ -58,6 +58,10 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	if isNil(s) {
 		return nil, wrong("Store", nil, "want a store, not nil")
 	}
+	// A store that its constructor did not make refuses every limit.
+	if err, ok := errors.AsType[*ConfigError](s.Check(PerSecond(1))); ok && err.Field == "Store" {
+		return nil, err
+	}
 	if cfg.Name == "" {
 		cfg.Name = "default"
 	}
@@ -97,7 +101,7 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Name returns the limiter's metric label; it is empty for the zero Limiter only.
+// Name returns the limiter's metric label. It is empty only for the zero Limiter.
 func (l *Limiter) Name() string { return l.name }
 
 // InvalidLimits returns how often a LimitFor answered a limit that is not valid.

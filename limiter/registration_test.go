@@ -136,10 +136,10 @@ func (s *sharing) lines() []string {
 func TestNew_LogsABudgetThatTwoLimitersShareUnderDifferentRules(t *testing.T) {
 	first := hourly("api", 10)
 	for name, change := range map[string]func(*limiter.Budget){
-		"a limit":     func(b *limiter.Budget) { b.Limit.Tokens = 20 },
-		"a burst":     func(b *limiter.Budget) { b.Limit.Burst = 20 },
-		"a period":    func(b *limiter.Budget) { b.Limit.Per = time.Minute },
-		"a scope":     func(b *limiter.Budget) { b.Scope |= limiter.ByRoute },
+		"a limit":      func(b *limiter.Budget) { b.Limit.Tokens = 20 },
+		"a burst":      func(b *limiter.Budget) { b.Limit.Burst = 20 },
+		"a period":     func(b *limiter.Budget) { b.Limit.Per = time.Minute },
+		"a scope":      func(b *limiter.Budget) { b.Scope |= limiter.ByRoute },
 		"an algorithm": func(b *limiter.Budget) { b.Limit.Algorithm = limiter.FixedWindow },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,4 +212,17 @@ func TestNew_TakesAStoreThatCannotBeCompared(t *testing.T) {
 	edge, inner := s.open("edge", hourly("api", 10)), s.open("inner", hourly("api", 20))
 	assert.Empty(t, s.lines())
 	runtime.KeepAlive([]any{edge, inner})
+}
+
+// wrapped hides what the store is.
+type wrapped struct{ limiter.Store }
+
+func TestNew_RefusesAStoreThatItsConstructorDidNotMake(t *testing.T) {
+	for _, store := range []limiter.Store{&memstore.Store{}, wrapped{&memstore.Store{}}} {
+		l, err := limiter.New(store, hourly("api", 10), limiter.Config{})
+		assert.Nil(t, l)
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config)
+		assert.Equal(t, "Store", config.Field)
+	}
 }

@@ -45,6 +45,16 @@ func TestNew_NamesTheFieldThatIsWrong(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+func TestNew_RefusesALimiterThatNewDidNotMake(t *testing.T) {
+	for _, l := range []*limiter.Limiter{nil, {}} {
+		m, err := middleware.New(l, byUser, keying.Pattern, middleware.Config{})
+		assert.Nil(t, m)
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config)
+		assert.Equal(t, "Limiter", config.Field)
+	}
+}
+
 func TestConfig_ASharedBudgetMayAnswer503(t *testing.T) {
 	f := newFixture(t, limiter.Budget{Name: "service", Limit: limiter.PerMinute(1)})
 	var cost int64

@@ -33,8 +33,8 @@ func New(
 	l *limiter.Limiter, who keying.Who, route keying.Route, cfg Config,
 ) (*Middleware, error) {
 	switch {
-	case l == nil:
-		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter, not nil"}
+	case l == nil || l.Name() == "":
+		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter made by limiter.New"}
 	case route == nil:
 		return nil, &limiter.ConfigError{Field: "Route",
 			Reason: "want keying.Pattern, keying.Mux(mux) or chiroute.New(router).Route"}

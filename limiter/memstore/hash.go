@@ -98,6 +98,7 @@ func (h *hasher) names(k *limiter.Key) lanes {
 // caller is the lanes of a key's tenant and id.
 type caller struct {
 	principal *limiter.Principal // nil: none yet
+	tenant    lanes              // of the tenant alone
 	lanes     lanes
 }
 
@@ -107,19 +108,25 @@ func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
 	p := &k.Principal
 	if q := last.principal; q == nil || q.ID != p.ID || q.Tenant != p.Tenant {
 		last.principal = p
-		last.lanes = h.brought(h.brought(lanes{}, p.Tenant, &placeTenant), p.ID, &placeID)
+		last.tenant = h.brought(lanes{}, p.Tenant, &placeTenant)
+		last.lanes = h.brought(last.tenant, p.ID, &placeID)
 	}
 	l := h.names(k).add(last.lanes)
 	if k.Workload != "" {
 		l = h.brought(l, k.Workload, &placeWorkload)
 	}
 	f := l.fingerprint()
+	if p.Kind == limiter.KindAddress && p.Tenant != "" {
+		return f, last.tenant.shard(f) & h.mask
+	}
 	return f, last.lanes.shard(f) & h.mask
 }
 
-// shard returns the number of the shard of a key whose tenant and id have the
-// lanes p: they alone choose it, so that the budgets of one caller need one lock.
-// Where there are none, the whole key f does.
+// shard returns the number of the shard of the key f. Its tenant and id choose it,
+// so that the budgets of one caller need one lock. For an address it is the
+// network (the tenant) alone: the addresses of one network share a shard and so its
+// overflow accounts, and cannot use up those of other networks. Without either, the
+// whole key chooses.
 func (p lanes) shard(f fingerprint) uint8 {
 	if p.a == 0 {
 		return uint8(f.high >> 56)

@@ -201,6 +201,34 @@ func TestHasher_ChoosesTheShardByTheCaller(t *testing.T) {
 	assert.Len(t, routes, shardCount)
 }
 
+// Addresses of one network have one shard, and so has the network. Other callers,
+// and addresses without a network, have those of their own.
+func TestHasher_ChoosesTheShardOfAnAddressByItsNetwork(t *testing.T) {
+	h := newHasher()
+	for _, test := range []struct {
+		kind, tenant string
+		one          bool
+	}{
+		{limiter.KindAddress, "198.51.100.0/24", true},
+		{limiter.KindAddress, "", false},
+		{limiter.KindCertificate, "issuer", false},
+		{"user", "acme", false},
+	} {
+		shards := map[uint8]bool{}
+		for i := range 100 {
+			_, number := h.key(&limiter.Key{Budget: "a", Principal: limiter.Principal{
+				Kind: test.kind, Tenant: test.tenant, ID: fmt.Sprint(i)}}, new(caller))
+			shards[number] = true
+		}
+		if test.one {
+			_, number := h.key(&limiter.Key{Budget: "b", Route: "r", Principal: limiter.Principal{
+				Kind: test.kind, Tenant: test.tenant}}, new(caller))
+			shards[number] = true
+		}
+		assert.Equal(t, test.one, len(shards) == 1, "%+v", test)
+	}
+}
+
 func TestShardsFor_KeepsOverflowAccountsFew(t *testing.T) {
 	for accounts, shards := range map[int]int{
 		1: 1, 127: 1, 255: 1, 256: 2, 1000: 4, 10_000: 64, 32_767: 128, 32_768: 256, 1_000_000: 256,

@@ -67,8 +67,14 @@ func newStore(cfg Config, shards int) *Store {
 	return s
 }
 
-// Check returns l.Validate(): memory holds every valid limit exactly.
-func (s *Store) Check(l limiter.Limit) error { return l.Validate() }
+// Check returns l.Validate(): memory holds every valid limit exactly. For the zero
+// Store the error is a *[limiter.ConfigError] of the field Store.
+func (s *Store) Check(l limiter.Limit) error {
+	if s.classes == nil {
+		return &limiter.ConfigError{Field: "Store", Reason: "want a store made by memstore.New"}
+	}
+	return l.Validate()
+}
 
 // Plan announces the budgets that will be charged, so that they share the memory
 // evenly from the start; a [limiter.Limiter] does it for its own. A store that

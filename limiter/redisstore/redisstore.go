@@ -160,6 +160,9 @@ func (s *Store) String() string { return "redis" }
 // below 2^52, and for more of them where Tokens and Per have common factors. The
 // error is a *[limiter.ConfigError] that says what is wrong.
 func (s *Store) Check(l limiter.Limit) error {
+	if s.client == nil {
+		return &limiter.ConfigError{Field: "Store", Reason: "want a store made by redisstore.New"}
+	}
 	_, err := newRule(l)
 	return err
 }

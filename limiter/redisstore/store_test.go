@@ -36,6 +36,14 @@ func newStore(t testing.TB, client redisstore.Client, cfg redisstore.Config) *re
 	return s
 }
 
+func TestNew_OfALimiterRefusesTheZeroStore(t *testing.T) {
+	_, err := limiter.New(&redisstore.Store{}, []limiter.Budget{
+		{Name: "api", Limit: limiter.PerHour(1), OnError: limiter.Closed}}, limiter.Config{})
+	var config *limiter.ConfigError
+	require.ErrorAs(t, err, &config)
+	require.Equal(t, "Store", config.Field)
+}
+
 // patient is a timeout for tests of what is decided, on machines under load.
 const patient = 10 * time.Second
 
