@@ -70,15 +70,19 @@ func FillTime(tokens, per, burst int64) int64 {
 //     and Rest the remainder in Tokens-ths of a nanosecond, with the top bit set
 //     where At lies beyond the range of int64.
 //   - Fixed window: At is the number of the window since the Unix epoch and Rest
-//     the tokens used in it.
+//     the tokens used in it, at most MaxInt64, with the top bit set if the
+//     account carries what was left; see [Account.Under].
 //   - Rolling log: neither; see [Log].
 type State struct {
 	At   int64
 	Rest uint64
 }
 
-// beyond marks a full instant above MaxInt64: instants end there, refills do not.
-const beyond = 1 << 63
+// The top bit of Rest.
+const (
+	beyond    = 1 << 63 // a full instant above MaxInt64: instants end there, refills do not
+	carryLeft = 1 << 63 // a window that carries what was left
+)
 
 // Account is a limit with the state that is counted under it. A nil Limit is an
 // account that was never drawn on, which is full under every limit.
@@ -97,7 +101,7 @@ func (a *Account) Used(now int64) Uint128 {
 	switch a.Limit.Algorithm {
 	case FixedWindow:
 		if index, _ := window(now, a.Limit.Per); index == a.State.At {
-			return Uint128{Lo: a.State.Rest}
+			return Uint128{Lo: a.State.Rest &^ carryLeft}
 		}
 		return Uint128{}
 	case RollingLog:
@@ -235,7 +239,11 @@ func (a *Account) Debit(used Uint128, now int64, cost uint64) Uint128 {
 func (a *Account) set(used Uint128, now int64) {
 	if a.Limit.Algorithm == FixedWindow {
 		index, _ := window(now, a.Limit.Per)
-		a.State = State{At: index, Rest: used.Lo}
+		rest := used.Lo
+		if index == a.State.At {
+			rest |= a.State.Rest & carryLeft
+		}
+		a.State = State{At: index, Rest: rest}
 		return
 	}
 	a.State = bucketState(a.Limit, used, now)
@@ -243,14 +251,14 @@ func (a *Account) set(used Uint128, now int64) {
 
 // Settle corrects what was taken at the instant at by delta tokens: a negative
 // delta credits, never above the capacity; a positive one debits, never below
-// minus the capacity. Where the window of at has ended, or its log entry has
-// left, nothing is there to be corrected.
+// minus the capacity. If the window of at has ended, or its log entry has left, a
+// credit changes nothing and a debit counts as taken now.
 func (a *Account) Settle(now, at, delta int64) {
 	l := a.Limit
 	switch l.Algorithm {
 	case FixedWindow:
 		then, _ := window(at, l.Per)
-		if index, _ := window(now, l.Per); then != index {
+		if index, _ := window(now, l.Per); then != index && delta < 0 {
 			return
 		}
 	case RollingLog:
@@ -265,12 +273,15 @@ func (a *Account) Settle(now, at, delta int64) {
 
 // target returns what is used after a correction of delta tokens, clamped at
 // full and at minus the capacity; debts above that (after a change of the
-// limit) stay.
+// limit) stay. A window or a log counts at most MaxInt64 tokens.
 func (l *Limit) target(used Uint128, delta int64) Uint128 {
 	if delta < 0 {
 		return used.floorSub(mul(uint64(-delta), l.unit))
 	}
 	lowest := l.capacity.add(l.capacity)
+	if l.Algorithm != TokenBucket && lowest.Lo > math.MaxInt64 {
+		lowest.Lo = math.MaxInt64
+	}
 	if lowest.less(used) {
 		return used
 	}
@@ -296,7 +307,9 @@ func (u Uint128) big() *big.Int {
 // Clone returns a copy of the account that shares nothing with it.
 func (a Account) Clone() Account {
 	if a.Log != nil {
-		a.Log = &Log{slices.Clone(a.Log.entries), a.Log.base}
+		log := *a.Log
+		log.entries = slices.Clone(log.entries)
+		a.Log = &log
 	}
 	return a
 }

@@ -112,6 +112,9 @@ func TestAccount_SettleSaysWhatItMoved(t *testing.T) {
 			moved, credited := a.Settled(20, 0, -1)
 			assert.Zero(t, moved, "what was taken has gone")
 			assert.False(t, credited)
+			moved, credited = a.Settled(20, 0, 2)
+			assert.Equal(t, account.Uint128{Lo: 2}, moved, "a debit counts now")
+			assert.False(t, credited)
 		}
 	}
 }

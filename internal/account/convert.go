@@ -9,8 +9,15 @@ import "math"
 //   - full stays full;
 //   - token bucket to token bucket: refilled to now by the old limit, then
 //     balance' = min(floor(balance*Per')/Per', Capacity');
-//   - windows of one length and logs of one length carry what was used;
-//   - all else: what was used, in tokens rounded up, counts as used now.
+//   - between a token bucket and a window or a log: left' = min(floor(left),
+//     Capacity'), in tokens, and a debt stays;
+//   - windows and logs carry what was used, also between each other. If the
+//     length or the algorithm changes, it counts as used now.
+//
+// The last two alone would mint: a bucket of 10 with 5 left becomes a window of 5
+// with nothing used, and that a window of 10 with nothing used. So a window or log
+// that was made from a bucket carries what is left to the next limit, too, until
+// that window ends or Per has passed since.
 func (a Account) Under(l *Limit, now int64) (Account, Uint128) {
 	used := a.Used(now)
 	if a.Limit == l {
@@ -20,25 +27,60 @@ func (a Account) Under(l *Limit, now int64) (Account, Uint128) {
 		return Account{Limit: l, State: emptyState}, used
 	}
 	old := a.Limit
-	if old.Algorithm == l.Algorithm {
-		if old.Algorithm == TokenBucket {
-			return l.bucket(old.rebase(used, l), now)
-		}
-		if old.Per == l.Per {
-			return Account{Limit: l, State: a.State, Log: a.Log}, used
-		}
+	if old.Algorithm == TokenBucket && l.Algorithm == TokenBucket {
+		return l.bucket(old.rebase(used, l), now)
 	}
-	tokens := old.TokensUsed(used)
-	switch l.Algorithm {
+	left := a.carriesLeft(now)
+	if old.Algorithm == l.Algorithm && old.Per == l.Per && !left {
+		return Account{Limit: l, State: a.State, Log: a.Log}, used
+	}
+	tokens := used.Lo // of a window or a log
+	if left || l.Algorithm == TokenBucket {
+		tokens = old.carry(used, l)
+	}
+	return l.start(tokens, left, now)
+}
+
+// carriesLeft reports whether a change of the limit carries what is left of the
+// account to a window or a log, rather than what was used.
+func (a *Account) carriesLeft(now int64) bool {
+	switch a.Limit.Algorithm {
 	case FixedWindow:
-		index, _ := window(now, l.Per)
-		return Account{Limit: l, State: State{At: index, Rest: tokens}}, Uint128{Lo: tokens}
+		return a.State.Rest&carryLeft != 0
 	case RollingLog:
-		log := newLog(now, tokens)
-		return Account{Limit: l, Log: log}, Uint128{Lo: log.used(now, l.Per)}
+		return a.Log.carries && !gone(a.Log.carried, now, a.Limit.Per)
 	default:
+		return true
+	}
+}
+
+// carry returns the tokens to count as used under next, so that what is left of
+// used units of l is left there, at most the capacity. Debts are kept.
+func (l *Limit) carry(used Uint128, next *Limit) uint64 {
+	if l.capacity.less(used) {
+		return next.Burst + used.sub(l.capacity).ceilDiv(l.unit)
+	}
+	left, _ := l.capacity.sub(used).div(l.unit)
+	return next.Burst - min(left, next.Burst)
+}
+
+// start returns an account of which so many tokens are used at now.
+func (l *Limit) start(tokens uint64, left bool, now int64) (Account, Uint128) {
+	if l.Algorithm == TokenBucket {
 		return l.bucket(mul(tokens, l.unit), now)
 	}
+	tokens = min(tokens, math.MaxInt64)
+	a := Account{Limit: l}
+	if l.Algorithm == RollingLog {
+		a.Log = newLog(now, tokens, left)
+	} else {
+		index, _ := window(now, l.Per)
+		a.State = State{At: index, Rest: tokens}
+		if left {
+			a.State.Rest |= carryLeft
+		}
+	}
+	return a, Uint128{Lo: tokens}
 }
 
 // emptyState is full under every algorithm, at every instant.

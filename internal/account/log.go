@@ -1,7 +1,6 @@
 package account
 
 import (
-	"math"
 	"slices"
 	"sort"
 )
@@ -15,6 +14,9 @@ import (
 type Log struct {
 	entries []entry
 	base    uint64 // the sum before the first entry
+
+	carries bool  // carries what was left, until carried has left the log
+	carried int64 // the instant at which that was carried over
 }
 
 // entry is what was admitted at one instant.
@@ -91,11 +93,15 @@ func (g *Log) add(now int64, per, cost uint64, most int) *Log {
 	return g
 }
 
-// settle corrects the entry of the instant at, or, where the log was made from
+// settle corrects the entry of the instant at, or, if the log was made from
 // another account since then, the oldest that holds it. A debit that finds
-// neither is a new entry: there may have been none, for a cost of 0.
+// neither is a new entry: there may have been none, for a cost of 0. If the entry
+// has left, a debit is admitted now.
 func (g *Log) settle(now, at int64, l *Limit, delta int64) {
 	if gone(at, now, l.Per) {
+		if debit := g.debit(now, l, delta); debit > 0 {
+			g.add(now, l.Per, debit, l.Entries)
+		}
 		return
 	}
 	n := len(g.entries)
@@ -106,12 +112,18 @@ func (g *Log) settle(now, at int64, l *Limit, delta int64) {
 		}
 		return
 	}
-	used := Uint128{Lo: g.used(now, l.Per)}
-	debit := l.target(used, delta).sub(used).Lo
+	debit := g.debit(now, l, delta)
 	if debit > 0 && i == n {
 		g.entries = append(g.entries, entry{at, g.before(n)})
 	}
 	g.shift(i, debit)
+}
+
+// debit returns what a correction of delta tokens adds to what is used: 0 for a
+// credit.
+func (g *Log) debit(now int64, l *Limit, delta int64) uint64 {
+	used := Uint128{Lo: g.used(now, l.Per)}
+	return l.target(used, max(delta, 0)).sub(used).Lo
 }
 
 // credit takes tokens off the entry at i, and the entry out where none are left.
@@ -131,10 +143,12 @@ func (g *Log) shift(i int, tokens uint64) {
 	}
 }
 
-// newLog returns a log in which used tokens were admitted at now.
-func newLog(now int64, used uint64) *Log {
-	if used == 0 {
-		return nil
+// newLog returns a log in which used tokens were admitted at now. It carries what
+// was left if left is true.
+func newLog(now int64, used uint64, left bool) *Log {
+	g := &Log{carries: left, carried: now}
+	if used > 0 {
+		g.entries = []entry{{now, used}}
 	}
-	return &Log{entries: []entry{{now, min(used, math.MaxInt64)}}}
+	return g
 }

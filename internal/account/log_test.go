@@ -56,7 +56,7 @@ func TestLog_HoldsEachEntryForPer(t *testing.T) {
 func TestLog_ReachesOverTheWholeRangeOfInstants(t *testing.T) {
 	a := full(limit(account.RollingLog, 1, math.MaxInt64, 1), math.MinInt64)
 	require.Equal(t, account.Allow, spend(&a, math.MinInt64, 1))
-	assert.EqualValues(t, math.MaxInt64, a.Reset(math.MinInt64))
+	assert.EqualValues(t, int64(math.MaxInt64), a.Reset(math.MinInt64))
 	assert.False(t, a.Full(-2))
 	assert.True(t, a.Full(-1))
 	assert.True(t, a.Full(math.MaxInt64))
@@ -86,7 +86,9 @@ func TestLog_SettlesTheEntryThatWasTaken(t *testing.T) {
 		{"nothing", 5, 1, 0, 0, false, 8, 5, 1},
 		{"between two, the later", 9, 0, -2, 2, true, 6, 5, 1},
 		{"an entry that has left, a credit", 10, 0, -1, 0, false, 5, 5, 1},
-		{"an entry that has left, a debit", 10, 0, 1, 0, false, 5, 5, 1},
+		{"an entry that has left, a debit", 10, 0, 1, 1, false, 6, 6, 2},
+		{"an entry that has left, a debit beside another", 11, 0, 1, 1, false, 2, 2, 2},
+		{"an entry that has left, a debit below minus the capacity", 10, 0, 99, 13, false, 18, 18, 14},
 		{"an instant after all, a credit", 9, 4, -1, 0, false, 8, 5, 1},
 		{"an instant after all, a debit", 9, 4, 2, 2, false, 10, 7, 3},
 	} {
@@ -101,6 +103,16 @@ func TestLog_SettlesTheEntryThatWasTaken(t *testing.T) {
 			assert.EqualValues(t, test.after2, a.Used(11).Lo)
 		})
 	}
+}
+
+func TestLog_ALateDebitAtTheFloorMakesNoEntry(t *testing.T) {
+	a := full(limit(account.RollingLog, 2, 10, 2), 0)
+	a.Settle(0, 0, 9)
+	for now := int64(1); now < 9; now++ {
+		moved, _ := a.Settled(now, -20, 1)
+		require.Zero(t, moved)
+	}
+	assert.LessOrEqual(t, a.Log.Cap(), 1)
 }
 
 func TestLog_SettlesAnAccountWithoutALog(t *testing.T) {

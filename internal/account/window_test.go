@@ -33,7 +33,7 @@ func TestWindow_IsAWholeMultipleOfPerSinceTheEpoch(t *testing.T) {
 	}
 }
 
-func TestWindow_SettlesInTheSameWindowOnly(t *testing.T) {
+func TestWindow_CreditsInTheSameWindowOnly(t *testing.T) {
 	a := full(limit(account.FixedWindow, 4, 10, 4), 5)
 	require.Equal(t, account.Allow, spend(&a, 5, 3))
 	moved, credited := a.Settled(9, 5, -2)
@@ -49,11 +49,18 @@ func TestWindow_SettlesInTheSameWindowOnly(t *testing.T) {
 	assert.Equal(t, big.NewRat(-4, 1), balance(a, 9))
 	assert.Zero(t, a.Limit.Remaining(a.Used(9)))
 
-	for _, delta := range []int64{-1, 1} {
-		moved, credited = a.Settled(10, 9, delta)
-		assert.Zero(t, moved, "the window has ended")
-		assert.False(t, credited)
-		assert.Equal(t, big.NewRat(4, 1), balance(a, 10))
-	}
+	moved, credited = a.Settled(10, 9, -1)
+	assert.Zero(t, moved, "the window has ended")
+	assert.False(t, credited)
+	assert.Equal(t, big.NewRat(4, 1), balance(a, 10))
 	assert.Equal(t, big.NewRat(-4, 1), balance(a, 9))
+
+	moved, credited = a.Settled(10, 9, 1)
+	assert.Equal(t, account.Uint128{Lo: 1}, moved, "a debit counts in the window of now")
+	assert.False(t, credited)
+	assert.Equal(t, big.NewRat(3, 1), balance(a, 10))
+	moved, _ = a.Settled(10, 9, 9)
+	assert.Equal(t, account.Uint128{Lo: 7}, moved, "down to minus the capacity")
+	assert.Equal(t, big.NewRat(-4, 1), balance(a, 10))
+	assert.Equal(t, big.NewRat(4, 1), balance(a, 20))
 }

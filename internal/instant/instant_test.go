@@ -17,18 +17,18 @@ func TestOf_SaturatesAtTheRangeOfInt64(t *testing.T) {
 	}
 	first, last := time.Unix(0, math.MinInt64), time.Unix(0, math.MaxInt64)
 	for _, late := range []time.Duration{1, time.Second, 1e6 * time.Hour} {
-		assert.EqualValues(t, math.MinInt64, instant.Of(first.Add(-late)), "%v", late)
-		assert.EqualValues(t, math.MaxInt64, instant.Of(last.Add(late)), "%v", late)
+		assert.EqualValues(t, int64(math.MinInt64), instant.Of(first.Add(-late)), "%v", late)
+		assert.EqualValues(t, int64(math.MaxInt64), instant.Of(last.Add(late)), "%v", late)
 	}
-	assert.EqualValues(t, math.MinInt64, instant.Of(time.Time{}))
-	assert.EqualValues(t, math.MaxInt64, instant.Of(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
+	assert.EqualValues(t, int64(math.MinInt64), instant.Of(time.Time{}))
+	assert.EqualValues(t, int64(math.MaxInt64), instant.Of(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
 }
 
 func TestAdd_Saturates(t *testing.T) {
 	assert.EqualValues(t, 7, instant.Add(3, 4))
 	assert.EqualValues(t, -1, instant.Add(math.MinInt64, math.MaxInt64))
-	assert.EqualValues(t, math.MaxInt64, instant.Add(math.MaxInt64-4, 4))
-	assert.EqualValues(t, math.MaxInt64, instant.Add(math.MaxInt64-4, 5))
+	assert.EqualValues(t, int64(math.MaxInt64), instant.Add(math.MaxInt64-4, 4))
+	assert.EqualValues(t, int64(math.MaxInt64), instant.Add(math.MaxInt64-4, 5))
 }
 
 func TestClock_RealTimeFollowsTheWallFromItsStart(t *testing.T) {
