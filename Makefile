@@ -14,9 +14,10 @@ fmt: ## format the code
 	gofmt -w .
 
 .PHONY: lint
-lint: ## gofmt, go vet and staticcheck
+lint: ## gofmt, go vet (64 and 32 bits) and staticcheck
 	@files="$$(gofmt -l .)" && [ -z "$$files" ] || { echo "run make fmt: $$files"; exit 1; }
 	go vet ./...
+	GOARCH=386 go vet ./...
 	go run $(STATICCHECK) ./...
 	cd internal/peers && go vet ./... && go mod tidy -diff
 

@@ -25,6 +25,10 @@ type account struct {
 
 	// A rolling log, oldest first, every instant once.
 	entries []entry
+
+	// A window or a log that was made from what was left of a bucket: when that
+	// was, or nil. Once that window has ended, or Per has passed, it is history.
+	carried *big.Int
 }
 
 type entry struct{ at, count *big.Int }
@@ -64,11 +68,14 @@ func (a account) refilled(now *big.Int) account {
 		a.at = now
 	case limiter.FixedWindow:
 		if window := windowAt(a.limit, now); window.Cmp(a.window) != 0 {
-			a.window, a.used = window, integer(0)
+			a.window, a.used, a.carried = window, integer(0), nil
 		}
 	case limiter.RollingLog:
 		for len(a.entries) > 0 && gone(a.limit, a.entries[0].at, now) {
 			a.entries = a.entries[1:]
+		}
+		if a.carried != nil && gone(a.limit, a.carried, now) {
+			a.carried = nil
 		}
 	}
 	return a
@@ -82,14 +89,16 @@ func (a account) spent() *big.Rat {
 	switch a.limit.Algorithm {
 	case limiter.TokenBucket:
 		return new(big.Rat).Sub(rat(integer(a.limit.Burst)), a.balance)
-	case limiter.FixedWindow:
-		return rat(a.used)
 	default:
 		return rat(a.total())
 	}
 }
 
+// total returns what was used of a refilled window or log.
 func (a account) total() *big.Int {
+	if a.limit.Algorithm == limiter.FixedWindow {
+		return a.used
+	}
 	total := new(big.Int)
 	for _, e := range a.entries {
 		total.Add(total, e.count)
@@ -112,26 +121,47 @@ func (a account) under(l limiter.Limit, now *big.Int) account {
 	if a.full() {
 		return newAccount(a.rules, l, now)
 	}
-	was := a.limit
+	was, bucket := a.limit, limiter.TokenBucket
 	switch {
-	case was.Algorithm == limiter.TokenBucket && l.Algorithm == limiter.TokenBucket:
+	case was.Algorithm == bucket && l.Algorithm == bucket:
 		a.limit = l
 		a.balance = minRat(a.roundDown(), rat(integer(l.Burst)))
 		return a.saturated()
+	case was.Algorithm == bucket || l.Algorithm == bucket || a.carried != nil:
+		// What is left is carried, in whole tokens, at most the new capacity.
+		left := minInt(floor(a.left()), integer(l.Burst))
+		a = newAccount(a.rules, l, now).started(sub(integer(l.Burst), left), now)
+		a.carried = now
+		return a
 	case was.Algorithm == l.Algorithm && was.Per == l.Per:
 		a.limit = l
 		return a
 	}
-	// Another algorithm or window length: what was used counts as used now.
-	used := minInt(ceil(a.spent()), integer(math.MaxInt64))
-	return newAccount(a.rules, l, now).debited(used, now).saturated()
+	// Another window length: what was used counts as used now.
+	return newAccount(a.rules, l, now).started(a.total(), now)
+}
+
+// started is a full account of which so many tokens are used at now.
+func (a account) started(used, now *big.Int) account {
+	if a.limit.Algorithm == limiter.TokenBucket {
+		return a.debited(used, now).saturated()
+	}
+	return a.debited(minInt(used, a.most()), now)
+}
+
+// most is the most tokens that a window or a log counts.
+func (a account) most() *big.Int {
+	if a.rules.Most > 0 {
+		return integer(a.rules.Most)
+	}
+	return integer(math.MaxInt64)
 }
 
 // saturated is a bucket that is full again within the range of a time.Duration,
 // whatever debt it was given by a change of limit, and has no more units used
 // than the store counts.
 func (a account) saturated() account {
-	if a.rules.Most > 0 && a.limit.Algorithm == limiter.TokenBucket {
+	if a.rules.Most > 0 {
 		used := new(big.Rat).Quo(rat(integer(a.rules.Most)), rat(integer(a.rules.unit(a.limit))))
 		least := used.Sub(rat(integer(a.limit.Burst)), used)
 		if a.balance.Cmp(least) < 0 {
@@ -139,7 +169,7 @@ func (a account) saturated() account {
 		}
 		return a
 	}
-	if a.limit.Algorithm == limiter.TokenBucket && !floor(a.untilFull()).IsInt64() {
+	if !floor(a.untilFull()).IsInt64() {
 		longest := new(big.Rat).Mul(rat(integer(math.MaxInt64)), a.rate())
 		a.balance = longest.Sub(rat(integer(a.limit.Burst)), longest)
 	}
@@ -245,9 +275,9 @@ func (a account) reset(now *big.Int) *big.Int {
 	}
 }
 
-// correctable reports whether the account still has what was taken at an
-// instant: its window, or its entry.
-func (a account) correctable(taken, now *big.Int) bool {
+// kept reports whether the account still has what was taken at an instant: its
+// window, or its entry.
+func (a account) kept(taken, now *big.Int) bool {
 	switch l := a.limit; l.Algorithm {
 	case limiter.FixedWindow:
 		return windowAt(l, taken).Cmp(a.window) == 0
@@ -259,22 +289,28 @@ func (a account) correctable(taken, now *big.Int) bool {
 }
 
 // settled is a refilled account after a correction of what was taken at an
-// instant (R9): debits stop at minus the capacity, credits at the capacity, and
-// what was taken in a window or an entry that has gone is not corrected.
+// instant (R9): debits stop at minus the capacity, credits at the capacity. Of
+// what was taken in a window or an entry that has gone, a credit is nothing and a
+// debit is taken now.
 func (a account) settled(correction, taken, now *big.Int) account {
 	l := a.limit
-	switch {
-	case !a.correctable(taken, now):
-		return a
-	case correction.Sign() > 0:
-		room := floor(new(big.Rat).Add(a.left(), rat(integer(l.Burst))))
-		if l.Algorithm == limiter.TokenBucket && correction.Cmp(room) > 0 {
-			a.balance = minRat(a.balance, rat(integer(-l.Burst)))
+	if !a.kept(taken, now) {
+		if correction.Sign() < 0 {
 			return a
 		}
-		return a.debited(minInt(correction, maxInt(room, integer(0))), a.place(taken))
+		taken = now
 	}
-	return a.credited(new(big.Int).Neg(correction), a.place(taken))
+	if correction.Sign() <= 0 {
+		return a.credited(new(big.Int).Neg(correction), a.place(taken))
+	}
+	room := floor(new(big.Rat).Add(a.left(), rat(integer(l.Burst))))
+	if l.Algorithm != limiter.TokenBucket {
+		room = minInt(room, sub(a.most(), a.total()))
+	} else if correction.Cmp(room) > 0 {
+		a.balance = minRat(a.balance, rat(integer(-l.Burst)))
+		return a
+	}
+	return a.debited(minInt(correction, maxInt(room, integer(0))), a.place(taken))
 }
 
 // place returns the instant at which a log holds what was taken then: that

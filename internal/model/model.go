@@ -224,7 +224,7 @@ func (s *Store) Settle(at int64, charges []limiter.Charge) error {
 		instant, _, _, _ := c.Receipt.Taken()
 		a, now := s.at(c.Key, c.Limit, at)
 		taken := minInt(integer(instant), now) // where a receipt is all that is left of a later now
-		if a.correctable(taken, now) {
+		if c.Cost > 0 || a.kept(taken, now) {
 			a = a.settled(integer(c.Cost), taken, now)
 			a.latest = now
 			s.accounts[c.Key] = a

@@ -9,6 +9,10 @@
 -- value      head, at, used                  of a bucket (in p-ths of a token) or
 --                                            of a window
 --            head, at, {instant, total}...   of a log; totals count from its start
+--                                            kinds 5 and 6 are a window and a log that
+--                                            were made from a bucket: their next limit
+--                                            gets what is left, until that window ends
+--                                            or the log's first entry has left
 -- reply      clock                           where the deadline has passed; else
 --            clock, {used, at}..., healed    for a log {used, at, wait, reset}
 --
@@ -120,14 +124,20 @@ local function logs()
     end
   end
 
-  -- settle corrects by delta the first entry that is not before taken.
-  local function settle(key, head, log, n, lowest, delta, taken)
-    if taken <= log.at - n then return end
+  -- settle corrects by delta the first entry that is not before taken. If what was
+  -- taken has left, a credit is nothing and a debit is taken now. The first entry
+  -- stays, though empty, if it says until when the log was made from a bucket.
+  local function settle(key, head, log, n, lowest, delta, taken, carried)
+    if taken <= log.at - n then
+      if delta <= 0 then return end
+      taken = log.at
+    end
     local debit = math.min(delta, math.max(lowest - (log.total - log.base), 0))
     local entries, total, last = {}, log.base, log.at
-    local function add(instant, tokens)
-      if tokens <= 0 then return end
-      total, last = total + tokens, instant
+    local function add(instant, tokens, keeps)
+      if tokens <= 0 and not keeps then return end
+      total = total + math.max(tokens, 0)
+      if tokens > 0 then last = instant end
       entries[#entries + 1] = write('<dd', instant, total)
     end
     if log.base > 0 then
@@ -141,7 +151,7 @@ local function logs()
       if instant >= taken and not found then
         found, tokens = true, tokens + debit
       end
-      add(instant, tokens)
+      add(instant, tokens, carried and k == 1)
     end
     if not found then add(taken, debit) end
     if total > log.base then
@@ -187,15 +197,28 @@ local function changes()
     return math.max(cap * p - whole * p - scaled, 0)
   end
 
+  -- carry returns the tokens to count as used of a capacity of cap, so that what is
+  -- left of used p-ths of c tokens is left there, at most cap. A debt is kept.
+  local function carry(used, q, c, cap)
+    local part = fmod(used, q)
+    used = (used - part) / q + (part > 0 and 1 or 0)
+    return math.max(used + (cap - c), 0)
+  end
+
+  -- marked returns the head with another kind.
+  local function marked(head, kind) return sub(head, 1, 1) .. string.char(kind) .. sub(head, 3) end
+
   -- foreign reports whether a head is none of ours.
   local function foreign(head)
-    if #head < 26 or byte(head) ~= 1 or byte(head, 2) > 2 then return true end
+    if #head < 26 or byte(head) ~= 1 then return true end
+    local kind = byte(head, 2)
+    if kind > 6 or kind == 3 or kind == 4 then return true end
     local n, p, cap = read('<ddd', head, 3)
     return not (n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
       and n % 1 == 0 and p % 1 == 0 and cap % 1 == 0)
   end
 
-  return {rebase = rebase, foreign = foreign}
+  return {rebase = rebase, carry = carry, marked = marked, foreign = foreign}
 end
 
 local allowed, healed, spoiled = verb == 1, 0, nil
@@ -224,6 +247,7 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
   -- The account as it is stored: under own, which is of the kind was with m, q, c.
   local at, used, own, was, m, q, c = now, 0, head, kind, n, p, cap
   local heals, book = false, nil
+  local carried = false -- a window or a log that was made from a bucket
 
   local state = redis.pcall('GET', key)
   if state then
@@ -238,13 +262,20 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
         end
       else
         was, m, q, c = byte(own, 2), read('<ddd', own, 3)
+        if was > 2 then
+          carried, was = true, was - 4
+          own = change.marked(own, was)
+        end
       end
     end
     if good and was == 2 then
       log = log or logs()
       book = log.open(state, m)
       good = book ~= nil
-      if good then at, used, heals = book.at, book.total - book.base, book.heals end
+      if good then
+        at, used, heals = book.at, book.total - book.base, book.heals
+        carried = carried and book.first == 1
+      end
     elseif good then
       good = #state == 42
       if good then
@@ -267,7 +298,7 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
       if verb > 0 then call('DEL', key) end
     end
     if used == 0 then -- full, which is the same as none
-      own, was, m, q, c, book, heals = head, kind, n, p, cap, nil, false
+      own, was, m, q, c, book, heals, carried = head, kind, n, p, cap, nil, false, false
     end
   end
 
@@ -275,10 +306,11 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
     -- Nothing is corrected, or not yet.
   elseif verb == 2 then
     if extra > at then extra = at end -- the clock was set back
+    if carried then own = change.marked(own, was + 4) end
     if was == 2 then
       log = log or logs()
-      log.settle(key, own, book or log.start(at, 0), m, 2 * c, cost, extra)
-    elseif was == 0 or floor(extra / m) == floor(at / m) then
+      log.settle(key, own, book or log.start(at, 0), m, 2 * c, cost, extra, carried)
+    elseif was == 0 or cost > 0 or floor(extra / m) == floor(at / m) then
       local lowest = 2 * c * q
       if cost < 0 then
         used = math.max(used + cost * q, 0)
@@ -294,12 +326,14 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
     if heals then healed = healed + 1 end
   else
     local changed = own ~= head
-    if changed then -- carry what was used over to the request's limit
+    if changed then -- carry what was used, or what is left, over to the request's limit
       if was == 0 and kind == 0 then
         used = change.rebase(used, q, c, p, cap)
+      elseif was == 0 or kind == 0 or carried then
+        used, book = math.min(change.carry(used, q, c, cap) * p, MOST), nil
+        carried = kind ~= 0
       elseif was ~= kind or m ~= n then
-        if was == 0 then used = (used - fmod(used, q)) / q + (fmod(used, q) > 0 and 1 or 0) end
-        used, book = math.min(used * p, MOST), nil
+        book = nil
       elseif book then
         book.changed = true
       end
@@ -320,6 +354,7 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
     if verb == 1 and (pays and cost > 0 or not pays and cost <= cap and (changed or heals)) then
       if not pays then cost = 0 end
       used = used + cost * p
+      if carried then head = change.marked(head, kind + 4) end
       if i < #KEYS or spoiled then
         drafts = drafts or {}
         drafts[i] = {head, kind, n, at, used, cost, book, heals}
