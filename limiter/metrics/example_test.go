@@ -37,5 +37,6 @@ func ExampleNew() {
 	// deny 2
 	// near_limit 2
 	// never 0
+	// shadow_allow 0
 	// shadow_deny 0
 }

@@ -21,8 +21,10 @@
 //	ration_overflow_total{limiter,store}
 //
 // The first adds up to the requests that the adapters have seen; the second says
-// which budget decided, with near_limit for an allow that leaves under 20 % and
-// shadow_deny for a shadow budget that could not pay. All outcomes of a known
+// which budget decided, with near_limit for an allow that leaves under 20 %. Each
+// request that a shadow budget applies to counts as its shadow_allow if it could
+// pay, and as its shadow_deny if it could not; a shadow budget that has neither
+// applies to no request, for example because of a mistake in its Routes. All outcomes of a known
 // budget or route exist at 0 from the start, so that a rate over the first
 // denial is not lost. No caller, address, raw path or raw method is ever a label.
 package metrics
@@ -30,6 +32,7 @@ package metrics
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -55,12 +58,17 @@ var (
 )
 
 // New returns the metrics of a registry, registered once: a second New with the
-// same registry returns the same Metrics. A nil registerer registers nothing;
+// same registry returns the same Metrics. A nil interface registers nothing;
 // Metrics is a Collector that can be registered later.
 //
-// The error is the registry's, such as for other collectors of these names;
-// nothing is registered then.
+// The error is a *[limiter.ConfigError] if reg holds a nil pointer, such as a
+// *prometheus.Registry that was never made, and otherwise the registry's, such as
+// for other collectors of these names. Nothing is registered then.
 func New(reg prometheus.Registerer) (*Metrics, error) {
+	if v := reflect.ValueOf(reg); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, &limiter.ConfigError{Package: "metrics", Field: "Registerer", Value: v.Type(),
+			Reason: "the pointer is nil: want prometheus.NewRegistry(), or a nil interface"}
+	}
 	m := &Metrics{
 		requests: newTable[route](prometheus.CounterOpts{
 			Name: "ration_requests_total",

@@ -69,6 +69,7 @@ func TestMetrics_KnownSeriesStartAtZero(t *testing.T) {
 				`outcome="deny"} %d`, deny),
 			`ration_budget_decisions_total{budget="shared",limiter="api",outcome="near_limit"} 0`,
 			`ration_budget_decisions_total{budget="shared",limiter="api",outcome="never"} 0`,
+			`ration_budget_decisions_total{budget="shared",limiter="api",outcome="shadow_allow"} 0`,
 			`ration_budget_decisions_total{budget="shared",limiter="api",outcome="shadow_deny"} 0`,
 		)
 	}
@@ -257,4 +258,48 @@ func TestMetrics_CountingDoesNotAllocate(t *testing.T) {
 		m.Answered(r)
 		m.Decided(d)
 	}))
+}
+
+func TestNew_RefusesANilPointer(t *testing.T) {
+	var registry *prometheus.Registry
+	for _, reg := range []prometheus.Registerer{registry, (*wrapped)(nil)} {
+		m, err := metrics.New(reg)
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config)
+		assert.Nil(t, m)
+		assert.Equal(t, "Registerer", config.Field)
+	}
+	_, err := metrics.New(registry)
+	assert.EqualError(t, err, "metrics: Registerer = *prometheus.Registry: the pointer is nil: "+
+		"want prometheus.NewRegistry(), or a nil interface")
+}
+
+// wrapped is a Registerer of a service's own.
+type wrapped struct{ prometheus.Registerer }
+
+func TestMetrics_CountWhatShadowBudgetsWouldDo(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	store := limiter.Must(memstore.New(memstore.Config{}))
+	l := limiter.Must(limiter.New(store, []limiter.Budget{
+		{Name: "trial", Limit: limiter.PerDay(2), Shadow: true},
+		{Name: "typo", Limit: limiter.PerDay(2), Shadow: true, Routes: []string{"POST /logn"}},
+	}, limiter.Config{Name: "api", Observer: newMetrics(t, reg)}))
+	take(t, l, 1, 1, 1)
+	var want []string
+	for _, budget := range []struct {
+		name  string
+		allow int
+		deny  int
+	}{{"trial", 2, 1}, {"typo", 0, 0}} {
+		for _, outcome := range []string{"allow", "deny", "near_limit", "never"} {
+			want = append(want, fmt.Sprintf(`ration_budget_decisions_total{budget="%s",limiter="api",`+
+				`outcome="%s"} 0`, budget.name, outcome))
+		}
+		for outcome, n := range map[string]int{"shadow_allow": budget.allow, "shadow_deny": budget.deny} {
+			want = append(want, fmt.Sprintf(`ration_budget_decisions_total{budget="%s",limiter="api",`+
+				`outcome="%s"} %d`, budget.name, outcome, n))
+		}
+	}
+	assert.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(
+		text(decisions, "Decisions of a limiter, by the budget that decided.", want...)), decisions))
 }
