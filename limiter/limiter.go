@@ -128,15 +128,7 @@ func (l *Limiter) Reload(budgets []Budget) error {
 	if err != nil {
 		return err
 	}
-	for _, b := range compiled { // with no lock held
-		if before := byName(old, b.Name); before != nil && before.Scope.keys() != b.Scope.keys() {
-			l.Warn(context.Background(), "scope-changed", "Reload changed the scope of a budget: "+
-				"its accounts have new keys, so everybody starts with a full account; to change it "+
-				"without that, add a budget of another name first and remove this one later",
-				slog.String("budget", b.Name), slog.String("old", before.Scope.String()),
-				slog.String("new", b.Scope.String()))
-		}
-	}
+	l.warnScopes(old, compiled) // with no lock held
 	l.warnConflicts(conflicts)
 	if l.observer != nil {
 		l.observer.Configured(l.name, names(compiled))
@@ -161,32 +153,6 @@ func (l *Limiter) replace(
 	}
 	l.budgets.Store(&compiled)
 	return old, compiled, l.registration.replace(compiled), nil
-}
-
-// loaded returns the budgets of the latest Reload; none for the zero Limiter.
-func (l *Limiter) loaded() []*budget {
-	if budgets := l.budgets.Load(); budgets != nil {
-		return *budgets
-	}
-	return nil
-}
-
-// byName returns the budget of that name, or nil.
-func byName(budgets []*budget, name string) *budget {
-	for _, b := range budgets {
-		if b.Name == name {
-			return b
-		}
-	}
-	return nil
-}
-
-func names(budgets []*budget) []string {
-	names := make([]string, len(budgets))
-	for i, b := range budgets {
-		names[i] = b.Name
-	}
-	return names
 }
 
 // Take decides one request of c that costs cost tokens, and debits every budget

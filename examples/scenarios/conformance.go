@@ -16,6 +16,9 @@ import (
 //go:embed testdata/token_bucket.json
 var vectors []byte
 
+const aboutConformance = `Is a token bucket exact? Each case of token_bucket.json is a list of requests with the
+right decisions, waits and final balance, played through a Bucket and through a Limiter.`
+
 // vector is a token bucket, requests, and what has to come of them. A request
 // may be late: its instant then lies before that of the one before it.
 type vector struct {

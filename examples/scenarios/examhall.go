@@ -7,6 +7,11 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
+const aboutExamHall = `Which requests share an account? The tenant ExamHall sends 2 summary reads, then 3
+export reads; an account allows 2 reads a minute. "tenant" has one account for the
+tenant: the summaries leave nothing for the exports. "tenant+route" has an account for
+each route: only the third export is rejected.`
+
 // examHall: one tenant sends two summary reads, then three export reads. Where
 // its routes share an account, the summaries use up what the exports need; where
 // each route has one, an export is refused only for exports.

@@ -13,6 +13,10 @@ import (
 	"github.com/ration-go/ration/middleware"
 )
 
+const aboutCredits = `What does an HTTP client see? A server whose callers start with 2 credits gets 3 requests
+from one address at one instant: two are served, and the third gets 429 with Retry-After,
+which says how long to wait.`
+
 // credits: a server on the loopback interface, whose callers have two credits to
 // begin with, gets three requests at one instant.
 func credits(w io.Writer, open opener) error {

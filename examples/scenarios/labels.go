@@ -61,6 +61,17 @@ func waysToKey() ([]keyed, error) {
 	}, nil
 }
 
+const aboutLabels = `Who names the account? Four clients send one minute's requests at one instant, with labels
+that they choose; the limit is 100 a minute. For three kinds of key the table shows how
+many requests were allowed, and beside them how many accounts the store then held.
+"by label": each label is an account, so the bot's 40 labels get 40 times the limit.
+"by account": an account for each client, whatever its labels.
+"and workload": the same, and each client splits its own 100 by label; at most 16
+unlisted labels have an account of their own.
+The last line is the bot keyed by label for an hour, with 40 new labels a minute: the
+accounts that a limiter with a lifetime of 60 minutes keeps, and those that this store
+keeps, which drops an account as soon as it is full again.`
+
 // labels: a minute's requests of four clients, all at one instant, keyed in
 // three ways, and the accounts held for each. Whoever counts labels gives the
 // bot as many budgets as it cares to invent.

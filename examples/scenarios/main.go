@@ -1,5 +1,6 @@
 // Command scenarios plays requests whose right outcome is known and prints what
-// came out, a line each. Time is virtual throughout: nothing sleeps.
+// came out, below a few lines that say what was asked. Time is virtual throughout:
+// nothing sleeps. It removes its keys from a Redis server when it ends.
 //
 //	go run ./examples/scenarios
 //	go run ./examples/scenarios -redis localhost:6379
@@ -7,11 +8,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ration-go/ration/limiter"
@@ -21,22 +24,36 @@ import (
 func main() {
 	addr := flag.String("redis", "", "address of a Redis server to keep accounts in; empty: memory")
 	flag.Parse()
-	open := opener(memory)
-	if *addr != "" {
-		open = inRedis(*addr)
-	}
-	if err := run(os.Stdout, open); err != nil {
+	if err := play(os.Stdout, *addr); err != nil {
 		log.Fatal(err)
 	}
 }
 
+// play plays all scenarios in memory, or on the server at addr.
+func play(w io.Writer, addr string) (err error) {
+	if addr == "" {
+		return run(w, memory)
+	}
+	open, cleanUp := inRedis(addr)
+	defer func() { err = errors.Join(err, cleanUp()) }()
+	return run(w, open)
+}
+
 // run plays all scenarios, each on stores of its own.
 func run(w io.Writer, open opener) error {
-	scenarios := []func(io.Writer, opener) error{
-		examHall, payments, credits, labels, conformance,
+	scenarios := []struct {
+		about string
+		play  func(io.Writer, opener) error
+	}{
+		{aboutExamHall, examHall}, {aboutPayments, payments}, {aboutCredits, credits},
+		{aboutLabels, labels}, {aboutConformance, conformance},
 	}
-	for _, scenario := range scenarios {
-		if err := scenario(w, open); err != nil {
+	for i, s := range scenarios {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "# %d. %s\n", i+1, strings.ReplaceAll(s.about, "\n", "\n#    "))
+		if err := s.play(w, open); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -10,11 +12,18 @@ import (
 )
 
 func TestScenarios(t *testing.T) {
-	t.Run("memory", func(t *testing.T) { playAll(t, memory) })
-	t.Run("redis", func(t *testing.T) { playAll(t, inRedis(redistest.Start(t).Addr)) })
+	t.Run("memory", func(t *testing.T) { playAll(t, "") })
+	t.Run("redis", func(t *testing.T) {
+		server := redistest.Start(t)
+		server.Do("SET", "scenarios", "another program's")
+		playAll(t, server.Addr)
+		if keys := fmt.Sprint(server.Do("KEYS", "*")); keys != "[scenarios]" {
+			t.Errorf("keys left on the server: %s", keys)
+		}
+	})
 }
 
-func playAll(t *testing.T, open opener) {
+func playAll(t *testing.T, addr string) {
 	t.Helper()
 	const want = `ExamHall tenant accepted=2 rejected=3
 ExamHall tenant+route accepted=4 rejected=1
@@ -30,11 +39,45 @@ an hour of 40 new labels a minute: kept for 60 minutes accounts=2400, dropped wh
 token_bucket.json cases=40 mismatches=0
 `
 	var out strings.Builder
-	if err := run(&out, open); err != nil {
+	if err := play(&out, addr); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); got != want {
+	var results strings.Builder
+	explained := 0
+	for line := range strings.Lines(out.String()) {
+		switch {
+		case strings.HasPrefix(line, "# "):
+			explained++
+		case strings.HasPrefix(line, "#"), line == "\n":
+		default:
+			results.WriteString(line)
+		}
+	}
+	if got := results.String(); got != want {
 		t.Errorf("output:\n%s\nwant:\n%s", got, want)
+	}
+	if explained < 5 {
+		t.Errorf("%d scenarios are explained:\n%s", explained, out.String())
+	}
+}
+
+func TestScenarios_RemoveTheirKeysAndReportAServerThatIsAway(t *testing.T) {
+	server := redistest.Start(t)
+	open, cleanUp := inRedis(server.Addr)
+	if err := examHall(io.Discard, open); err != nil {
+		t.Fatal(err)
+	}
+	if n := fmt.Sprint(server.Do("DBSIZE")); n == "0" {
+		t.Fatal("the scenario wrote no keys")
+	}
+	if err := cleanUp(); err != nil {
+		t.Fatal(err)
+	}
+	if n := fmt.Sprint(server.Do("DBSIZE")); n != "0" {
+		t.Errorf("%s keys are left", n)
+	}
+	if err := play(io.Discard, "localhost:1"); err == nil {
+		t.Error("a server that is not there went unnoticed")
 	}
 }
 

@@ -8,6 +8,10 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
+const aboutPayments = `Where does a window end? 3 reads at 0 s and 3 reads at 10 s, with 3 allowed in 10 s. The
+fixed window that began at 0 s is over at 10 s, and the rolling log drops entries that are
+exactly 10 s old, so both accept all 6.`
+
 // payments: three reads at 0 s and three at 10 s, with three allowed in ten
 // seconds. The fixed window has ended by then, and the left boundary of the
 // rolling one is exclusive: what was used exactly ten seconds ago is gone.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,12 +13,12 @@ import (
 	"github.com/ration-go/ration/limiter/redisstore"
 )
 
-// inRedis returns an opener of stores on one server. Their keys have prefixes
-// that no other run has, and expire.
-func inRedis(addr string) opener {
+// inRedis returns an opener of stores on one server, and what removes their keys
+// again. The keys have a prefix that no other run has.
+func inRedis(addr string) (open opener, cleanUp func() error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	prefix, stores := fmt.Sprintf("scenarios:%d:", time.Now().UnixNano()), 0
-	return func(now func() time.Time) (limiter.Store, error) {
+	open = func(now func() time.Time) (limiter.Store, error) {
 		stores++
 		store, err := redisstore.New(client, redisstore.Config{
 			Prefix:  fmt.Sprintf("%s%d:", prefix, stores),
@@ -25,6 +26,27 @@ func inRedis(addr string) opener {
 			Now:     now,
 		})
 		return &counted{store, map[limiter.Key]limiter.Limit{}}, err
+	}
+	return open, func() error { return errors.Join(unlink(client, prefix), client.Close()) }
+}
+
+// unlink removes all keys that begin with the prefix.
+func unlink(client *redis.Client, prefix string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for cursor := uint64(0); ; {
+		keys, next, err := client.Scan(ctx, cursor, prefix+"*", 1000).Result()
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if err := client.Unlink(ctx, keys...).Err(); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
 	}
 }
 
