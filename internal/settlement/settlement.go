@@ -4,6 +4,7 @@ package settlement
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ration-go/ration/limiter"
 )
@@ -41,18 +42,26 @@ func With(ctx context.Context, request any, s Settler) context.Context {
 
 // Settle settles all reservations that ctx knows of the innermost request: one
 // that a handler makes up has no say in what its own request reserved. The error
-// is the first, from the innermost outwards, and [limiter.ErrReceipt] where ctx
-// knows none.
+// is the first, from the innermost outwards. It is [limiter.ErrReceipt] only if
+// ctx knows no reservation that was open: after a failure that can be tried again,
+// those that are settled do not hide how the others fare.
 func Settle(ctx context.Context, actual int64) error {
 	n, ok := ctx.Value(key{}).(*node)
 	if !ok {
 		return limiter.ErrReceipt
 	}
 	var first error
+	settled := false
 	for request := n.request; n != nil && n.request == request; n = n.outer {
-		if err := n.settler.Settle(ctx, actual); first == nil {
+		switch err := n.settler.Settle(ctx, actual); {
+		case err == nil:
+			settled = true
+		case first == nil && !errors.Is(err, limiter.ErrReceipt):
 			first = err
 		}
+	}
+	if first == nil && !settled {
+		return limiter.ErrReceipt
 	}
 	return first
 }

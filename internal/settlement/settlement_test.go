@@ -47,3 +47,17 @@ func TestSettle_KnowsNoReservationInAnotherContext(t *testing.T) {
 	settlement.With(t.Context(), "r", &fake{})
 	assert.ErrorIs(t, settlement.Settle(t.Context(), 1), limiter.ErrReceipt)
 }
+
+// Where one of two limiters could not be reached, the call is repeated.
+func TestSettle_ARepeatedCallSettlesWhatIsStillOpen(t *testing.T) {
+	down := errors.New("unavailable")
+	outer, inner := &fake{err: down}, &fake{}
+	ctx := settlement.With(settlement.With(t.Context(), "r", outer), "r", inner)
+	assert.Same(t, down, settlement.Settle(ctx, 1))
+	inner.err = limiter.ErrReceipt
+	assert.Same(t, down, settlement.Settle(ctx, 1), "still")
+	outer.err = nil
+	assert.NoError(t, settlement.Settle(ctx, 1))
+	outer.err = limiter.ErrReceipt
+	assert.ErrorIs(t, settlement.Settle(ctx, 1), limiter.ErrReceipt)
+}
