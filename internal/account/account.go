@@ -41,7 +41,6 @@ type Limit struct {
 	Tokens    uint64 // tokens per Per
 	Per       uint64 // nanoseconds
 	Burst     uint64 // capacity in tokens
-	Entries   int    // the most that a rolling log keeps; 0 is no bound
 
 	unit     uint64  // units in one token
 	capacity Uint128 // capacity in units
@@ -90,6 +89,28 @@ type Account struct {
 	Limit *Limit
 	State State
 	Log   *Log // rolling log only; shared by the copies of an Account
+	Tight bool // the log may not grow; it is stricter for it, never looser
+}
+
+// LogRoom returns how many entries the log has room for; 0 if there is none.
+func (a *Account) LogRoom() int {
+	if a.Log == nil {
+		return 0
+	}
+	return cap(a.Log.entries)
+}
+
+// LogRoomAfter returns how many entries the log has room for once one more is
+// added at now, unless it is Tight.
+func (a *Account) LogRoomAfter(now int64) int {
+	if a.Log == nil {
+		return smallestLog
+	}
+	n, size := len(a.Log.entries), cap(a.Log.entries)
+	if want := fit(n-a.Log.first(now, a.Limit.Per), size); n == size || want < size {
+		return want
+	}
+	return size
 }
 
 // Used returns the units used at now: 0 is full, and more than the capacity is
@@ -227,7 +248,7 @@ func (a *Account) untilFull(now int64) (ns, rest uint64) {
 // balance is known to suffice, and returns what is used then.
 func (a *Account) Debit(used Uint128, now int64, cost uint64) Uint128 {
 	if a.Limit.Algorithm == RollingLog {
-		a.Log = a.Log.add(now, a.Limit.Per, cost, a.Limit.Entries)
+		a.Log = a.Log.add(now, a.Limit.Per, cost, a.Tight)
 		return a.Limit.After(used, cost)
 	}
 	used = a.Limit.After(used, cost)
@@ -265,7 +286,7 @@ func (a *Account) Settle(now, at, delta int64) {
 		if a.Log == nil {
 			a.Log = &Log{}
 		}
-		a.Log.settle(now, at, l, delta)
+		a.Log.settle(now, at, l, delta, a.Tight)
 		return
 	}
 	a.set(l.target(a.Used(now), delta), now)

@@ -9,11 +9,11 @@ import (
 // less than Per has passed since it: the left boundary is exclusive.
 //
 // Each entry knows the sum of all up to it, so what is used and when enough of it
-// leaves cost O(log n) for n entries. What has left is dropped when the next is
-// added. A nil Log is empty.
+// leaves cost O(log n) for n entries. What has left is dropped when its room is
+// needed. A nil Log is empty.
 type Log struct {
-	entries []entry
-	base    uint64 // the sum before the first entry
+	entries []entry // the capacity is what the log holds of memory
+	base    uint64  // the sum before the first entry
 
 	carries bool  // carries what was left, until carried has left the log
 	carried int64 // the instant at which that was carried over
@@ -68,39 +68,71 @@ func (g *Log) wait(now int64, per, left uint64) int64 {
 	return int64(per - (uint64(now) - uint64(live[i].at)))
 }
 
-// add returns the log with cost admitted at now, and drops what has left. Where
-// most entries live already, the latest moves up to now: it leaves later than it
-// might, never earlier. A most of 0 is no bound.
-func (g *Log) add(now int64, per, cost uint64, most int) *Log {
+// add returns the log with cost admitted at now; see push.
+func (g *Log) add(now int64, per, cost uint64, tight bool) *Log {
 	if g == nil {
 		g = &Log{}
 	}
-	first := g.first(now, per)
-	n := len(g.entries)
-	live := n - first
-	if live > 0 && g.entries[n-1].at == now || most > 0 && live >= most {
-		g.entries[n-1].at = now
-		g.entries[n-1].upto += cost
-		return g
-	}
-	upto := g.before(n) + cost
-	if g.base = g.before(first); n == cap(g.entries) && first >= n/2 {
-		g.entries = g.entries[:copy(g.entries, g.entries[first:])]
-	} else {
-		g.entries = g.entries[first:]
-	}
-	g.entries = append(g.entries, entry{now, upto})
+	g.push(now, now, per, cost, tight)
 	return g
+}
+
+// push adds cost at the instant at, which is not before that of any entry. A tight
+// log does not grow: where all its entries live, the latest moves up to at. It
+// leaves later than it might, never earlier.
+func (g *Log) push(at, now int64, per, cost uint64, tight bool) {
+	if n := len(g.entries); n > 0 && g.entries[n-1].at == at {
+		g.entries[n-1].upto += cost
+		return
+	}
+	g.makeRoom(now, per, tight)
+	n := len(g.entries)
+	if n == cap(g.entries) {
+		g.entries[n-1].at = at
+		g.entries[n-1].upto += cost
+		return
+	}
+	g.entries = append(g.entries, entry{at, g.before(n) + cost})
+}
+
+// makeRoom drops the entries that have left if the array is full, or if a smaller
+// array is enough. The array grows if few have left, unless it is tight.
+func (g *Log) makeRoom(now int64, per uint64, tight bool) {
+	size, first := cap(g.entries), g.first(now, per)
+	live := g.entries[first:]
+	want := fit(len(live), size)
+	if len(g.entries) < size && want >= size {
+		return
+	}
+	g.base = g.before(first)
+	if want == size || want > size && tight && size > 0 {
+		g.entries = g.entries[:copy(g.entries, live)]
+		return
+	}
+	g.entries = append(make([]entry, 0, want), live...)
+}
+
+// smallestLog is the entries that the smallest array has room for.
+const smallestLog = 2
+
+// fit returns the size of an array for so many live entries and more, given the
+// size that it has. It changes only if over three quarters are in use, or less
+// than an eighth: no entry is moved often, and little room is unused.
+func fit(live, size int) int {
+	if 4*live > 3*size || 8*live < size {
+		size = live + live/2 + 1
+	}
+	return max(size, smallestLog)
 }
 
 // settle corrects the entry of the instant at, or, if the log was made from
 // another account since then, the oldest that holds it. A debit that finds
 // neither is a new entry: there may have been none, for a cost of 0. If the entry
-// has left, a debit is admitted now.
-func (g *Log) settle(now, at int64, l *Limit, delta int64) {
+// has left, a debit is admitted now. A tight log does not grow by it; see push.
+func (g *Log) settle(now, at int64, l *Limit, delta int64, tight bool) {
 	if gone(at, now, l.Per) {
 		if debit := g.debit(now, l, delta); debit > 0 {
-			g.add(now, l.Per, debit, l.Entries)
+			g.push(now, now, l.Per, debit, tight)
 		}
 		return
 	}
@@ -114,7 +146,8 @@ func (g *Log) settle(now, at int64, l *Limit, delta int64) {
 	}
 	debit := g.debit(now, l, delta)
 	if debit > 0 && i == n {
-		g.entries = append(g.entries, entry{at, g.before(n)})
+		g.push(at, now, l.Per, debit, tight)
+		return
 	}
 	g.shift(i, debit)
 }
@@ -148,7 +181,7 @@ func (g *Log) shift(i int, tokens uint64) {
 func newLog(now int64, used uint64, left bool) *Log {
 	g := &Log{carries: left, carried: now}
 	if used > 0 {
-		g.entries = []entry{{now, used}}
+		g.entries = append(make([]entry, 0, smallestLog), entry{now, used})
 	}
 	return g
 }

@@ -17,7 +17,7 @@ import (
 // regions, references to classes, places of logs, records of blocks.
 func audit(t *testing.T, s *Store) {
 	t.Helper()
-	places, spills, refs := map[*pool]int64{}, map[*pool]int64{}, map[*class]int64{}
+	live, spills, refs := map[*pool]int64{}, map[*pool]int64{}, map[*class]int64{}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		logs := 0
@@ -26,11 +26,11 @@ func audit(t *testing.T, s *Store) {
 				require.Same(t, &sh.directory[j&(1<<b.depth()-1)][0], &b[0])
 				continue
 			}
-			logs += auditBlock(t, s, sh, j, func(c *class) {
-				places[c.pool] += c.size
+			logs += auditBlock(t, s, sh, j, func(c *class, n int64) {
+				live[c.pool] += n
 				refs[c]++
 				if c.spill {
-					spills[c.pool] += c.size
+					spills[c.pool] += n
 				}
 			})
 		}
@@ -41,9 +41,9 @@ func audit(t *testing.T, s *Store) {
 	}
 	regions := map[*region]int64{}
 	for _, p := range s.classes.pools {
-		require.Equal(t, places[p], p.live.Load(), "places of a pool")
+		require.Equal(t, live[p], p.live.Load(), "places of a pool")
 		require.Equal(t, spills[p], p.spills.Load(), "overflow accounts of a pool")
-		regions[p.region] += places[p]
+		regions[p.region] += live[p]
 	}
 	for _, r := range s.classes.regions {
 		require.Equal(t, regions[r], r.live.Load(), "places of a region")
@@ -54,9 +54,9 @@ func audit(t *testing.T, s *Store) {
 	}
 }
 
-// auditBlock calls see for the class of each record, and returns how many have
+// auditBlock calls see for the class and the places of each record, and returns how many have
 // logs.
-func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class)) (logs int) {
+func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class, int64)) (logs int) {
 	b := sh.directory[at]
 	count := 0
 	for i := 1; i < len(b); i++ {
@@ -77,7 +77,7 @@ func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class)) (lo
 			require.NotNil(t, a.Log)
 			logs++
 		}
-		see(c)
+		see(c, places(a.LogRoom()))
 	}
 	require.Equal(t, b.count(), count, "the header counts the records")
 	return logs

@@ -20,24 +20,58 @@ var (
 	fiveAnHour = limiter.PerHour(5)
 )
 
-// Rolling logs are large: when their budget has used its share up, they are as
-// small as other accounts, and no other budget notices.
+// What a rolling log holds is counted, not what it could hold: 100,000 callers of
+// one entry each have accounts of their own in the default store.
+func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
+	const callers = 100_000
+	for _, kind := range []string{"user", limiter.KindAddress} {
+		t.Run(kind, func(t *testing.T) {
+			var c clock
+			s := newStore(t, memstore.Config{Now: c.now})
+			s.Plan([]string{"log"})
+			user := newCaller(s, "log", kind, largeLog)
+			before := heap()
+			for i := range callers {
+				require.EqualValues(t, 9999, user.take(t, fmt.Sprint("caller-", i)).Remaining)
+			}
+			grown := heap() - before
+			assert.Equal(t, memstore.Stats{Accounts: 2 * callers}, s.Stats(), "two places for each")
+			assert.Less(t, grown, int64(callers*2*75), "bytes")
+			t.Logf("%d bytes for each of %d logs of one entry", grown/callers, callers)
+		})
+	}
+}
+
+// Rolling logs that are full are large: when their budget has used its share up,
+// they do not grow any more, and no other budget notices.
 func TestStore_LogsStayInTheirShare(t *testing.T) {
 	var c clock
-	s := newStore(t, memstore.Config{Now: c.now})
+	s := newStore(t, memstore.Config{MaxAccounts: 100_000, Now: c.now})
 	s.Plan([]string{"log", "other"})
-	logs, other := newCaller(s, "log", "user", largeLog), newCaller(s, "other", "user", fiveAnHour)
-	for i := range 3000 {
-		require.True(t, logs.take(t, fmt.Sprint("caller-", i)).Allowed())
+	const tokens = 2000
+	limit := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: tokens, Per: time.Hour}
+	logs, other := newCaller(s, "log", "user", limit), newCaller(s, "other", "user", fiveAnHour)
+	for i := range 20 {
+		for range tokens {
+			c.advance(time.Microsecond)
+			require.True(t, logs.take(t, fmt.Sprint("caller-", i)).Allowed())
+		}
+		require.Equal(t, limiter.Deny, logs.take(t, fmt.Sprint("caller-", i)).Outcome)
 	}
-	spilt := s.Stats().OverflowTakes
-	require.Positive(t, spilt)
+	assert.LessOrEqual(t, s.Stats().Accounts, int64(100_000*3/4/2))
+	for i := range 20_000 {
+		logs.take(t, fmt.Sprint("late-", i))
+	}
+	overflowTakes := s.Stats().OverflowTakes
+	require.Positive(t, overflowTakes)
 	for i := range 100 {
 		require.True(t, other.take(t, fmt.Sprint("caller-", i)).Allowed())
 	}
 	stats := s.Stats()
-	assert.Equal(t, spilt, stats.OverflowTakes)
-	assert.LessOrEqual(t, stats.Accounts, int64(750_000))
+	assert.Equal(t, overflowTakes, stats.OverflowTakes)
+	assert.LessOrEqual(t, stats.Accounts, int64(75_000))
+	c.advance(time.Hour)
+	assert.Zero(t, s.Stats().Accounts)
 }
 
 // An overflow log keeps two entries: it is never looser than its limit, and

@@ -19,7 +19,7 @@ func TestCatalog_LooksForUnusedNumbersRarely(t *testing.T) {
 	holdUntil := func(n int) {
 		for len(c.numbers) < n {
 			tokens++
-			added, _ := c.pin(charge("a", "user", limiter.PerSecond(tokens)), ownAccount)
+			added, _ := c.pin(charge("a", "user", limiter.PerSecond(tokens)), false)
 			held = append(held, added)
 		}
 	}
@@ -33,7 +33,7 @@ func TestCatalog_LooksForUnusedNumbersRarely(t *testing.T) {
 		unused.unpin()
 	}
 	tokens++
-	c.pin(charge("a", "user", limiter.PerSecond(tokens)), ownAccount)
+	c.pin(charge("a", "user", limiter.PerSecond(tokens)), false)
 	require.Len(t, c.numbers, 2)
 	require.Equal(t, 1024, c.recycle, "the least")
 	holdUntil(2048)

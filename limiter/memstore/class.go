@@ -70,7 +70,7 @@ type class struct {
 	pool  *pool
 	limit limiter.Limit // with Burst spelled out
 	rule  account.Limit
-	size  int64        // places that one account takes
+	fresh int64        // places that a new account takes
 	spill bool         // of overflow accounts
 	refs  atomic.Int64 // records and requests that hold the number
 }
@@ -99,23 +99,13 @@ type poolID struct {
 
 type classID struct {
 	poolID
-	limit limiter.Limit
-	kind  kind
+	limit    limiter.Limit
+	overflow bool // of an overflow account, not of a key's own
 }
 
-// kind is what a class is for.
-type kind uint8
-
-const (
-	ownAccount kind = iota // a key's own account
-	tightLog               // the same, where there is no room for a whole log
-	overflow               // an overflow account
-)
-
-// tightEntries is how many entries a rolling log keeps where it may not take its
-// room: on overflow accounts, and where a change of the limit makes an account a
-// log when the share is used up. It is stricter than the limit, never looser.
-const tightEntries = 2
+// places returns how many places an account takes whose rolling log has room for
+// so many entries: one for the record, and one for each two entries.
+func places(entries int) int64 { return 1 + int64(entries+1)/2 }
 
 // catalog numbers the classes. Numbers that nothing holds are used again once
 // there are many, so that limits made up for each caller do not fill memory.
@@ -188,11 +178,11 @@ func (c *catalog) pool(id poolID) *pool {
 
 // pin returns the class of a charge and its number, which stays valid until
 // unpin.
-func (c *catalog) pin(charge *limiter.Charge, k kind) (*class, uint32) {
+func (c *catalog) pin(charge *limiter.Charge, overflow bool) (*class, uint32) {
 	id := classID{
-		poolID: poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress},
-		limit:  charge.Limit,
-		kind:   k,
+		poolID:   poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress},
+		limit:    charge.Limit,
+		overflow: overflow,
 	}
 	id.limit.Burst = charge.Limit.Capacity()
 	c.mu.RLock()
@@ -219,17 +209,13 @@ func (c *catalog) intern(id classID) uint32 {
 		return number
 	}
 	l := id.limit
-	added := &class{pool: c.pool(id.poolID), limit: l, size: 1, spill: id.kind == overflow}
+	added := &class{pool: c.pool(id.poolID), limit: l, spill: id.overflow}
 	added.rule = account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Burst)
 	added.refs.Store(1)
-	if l.Algorithm == limiter.RollingLog {
-		entries := l.Tokens
-		if id.kind != ownAccount {
-			entries = min(entries, tightEntries)
-			added.rule.Entries = int(entries)
-		}
-		added.size += (entries + 1) / 2
-		added.pool.spill.Store(1 + tightEntries/2)
+	empty := account.Account{Limit: &added.rule}
+	if added.fresh = 1; added.isLog() {
+		added.fresh = places(empty.LogRoomAfter(0))
+		added.pool.spill.Store(added.fresh) // the log of an overflow account does not grow
 	}
 	number = c.unused()
 	(*c.classes.Load())[number].Store(added)
@@ -263,6 +249,16 @@ func (c *catalog) unused() uint32 {
 		c.classes.Store(&grown)
 	}
 	return uint32(number)
+}
+
+// tight reports whether the log of an account of the class may not grow by another
+// entry at now: it is an overflow account, or the share is used up.
+func (c *class) tight(a *account.Account, now int64) bool {
+	if !c.isLog() {
+		return false
+	}
+	more := places(a.LogRoomAfter(now)) - places(a.LogRoom())
+	return c.spill || more > 0 && !c.pool.room(more)
 }
 
 func (c *class) isLog() bool { return c.rule.Algorithm == account.RollingLog }

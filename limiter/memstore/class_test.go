@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/account"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -72,13 +73,13 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	c := newCatalog(1000, 256)
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Second}
 	evenLog := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 6, Per: time.Second}
-	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), ownAccount)
+	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
 	assert.Same(t, first, c.class(number))
 	assert.EqualValues(t, 1, number, "0 is none")
-	assert.EqualValues(t, 1, first.size)
+	assert.EqualValues(t, 1, first.fresh)
 	spelled := limiter.PerSecond(5)
 	spelled.Burst = 5
-	same, again := c.pin(charge("a", "user", spelled), ownAccount)
+	same, again := c.pin(charge("a", "user", spelled), false)
 	assert.Same(t, first, same)
 	assert.Equal(t, number, again)
 	assert.EqualValues(t, 2, first.refs.Load())
@@ -86,27 +87,26 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	seen := map[uint32]bool{number: true}
 	for _, other := range []struct {
 		charge *limiter.Charge
-		kind   kind
-		size   int64
+		spill  bool
+		fresh  int64
 	}{
-		{charge("a", "user", limiter.PerSecond(6)), ownAccount, 1},
-		{charge("a", "user", limiter.PerMinute(5)), ownAccount, 1},
-		{charge("a", "user", limiter.Limit{Tokens: 5, Per: time.Second, Burst: 6}), ownAccount, 1},
-		{charge("a", "user", limiter.Limit{Algorithm: 1, Tokens: 5, Per: time.Second}), ownAccount, 1},
-		{charge("a", "user", log), ownAccount, 4},
-		{charge("a", "user", evenLog), ownAccount, 4},
-		{charge("b", "user", limiter.PerSecond(5)), ownAccount, 1},
-		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), ownAccount, 1},
-		{charge("a", "user", limiter.PerSecond(5)), overflow, 1},
-		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), tightLog, 2},
-		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), overflow, 2},
-		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 1, Per: time.Second}), overflow, 2},
+		{charge("a", "user", limiter.PerSecond(6)), false, 1},
+		{charge("a", "user", limiter.PerMinute(5)), false, 1},
+		{charge("a", "user", limiter.Limit{Tokens: 5, Per: time.Second, Burst: 6}), false, 1},
+		{charge("a", "user", limiter.Limit{Algorithm: 1, Tokens: 5, Per: time.Second}), false, 1},
+		{charge("a", "user", log), false, 2},
+		{charge("a", "user", evenLog), false, 2},
+		{charge("b", "user", limiter.PerSecond(5)), false, 1},
+		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), false, 1},
+		{charge("a", "user", limiter.PerSecond(5)), true, 1},
+		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), true, 2},
+		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 1, Per: time.Second}), true, 2},
 	} {
-		class, number := c.pin(other.charge, other.kind)
+		class, number := c.pin(other.charge, other.spill)
 		assert.False(t, seen[number], "%+v", other)
 		seen[number] = true
-		assert.Equal(t, other.size, class.size)
-		assert.Equal(t, other.kind == overflow, class.spill)
+		assert.Equal(t, other.fresh, class.fresh)
+		assert.Equal(t, other.spill, class.spill)
 		assert.Equal(t, other.charge.Limit.Algorithm == limiter.RollingLog, class.isLog())
 		assert.Equal(t, other.charge.Key.Budget, class.pool.name)
 		sort := uint64(0)
@@ -136,7 +136,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 	held := map[uint32]*class{}
 	highest := uint32(0)
 	for i := range int64(20_000) {
-		class, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), ownAccount)
+		class, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
 		require.Equal(t, i+1, class.limit.Tokens)
 		highest = max(highest, number)
 		require.NotContains(t, held, number, "it is held")
@@ -148,7 +148,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 	}
 	for number, class := range held {
 		require.Same(t, class, c.class(number))
-		again, same := c.pin(charge("a", "user", class.limit), ownAccount)
+		again, same := c.pin(charge("a", "user", class.limit), false)
 		require.Same(t, class, again)
 		require.Equal(t, number, same)
 	}
@@ -158,7 +158,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
 	c := newCatalog(1000, 256)
 	for i := range int64(5000) {
-		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), ownAccount)
+		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
 		require.EqualValues(t, i+1, number)
 	}
 	for i := range int64(5000) {
@@ -196,25 +196,33 @@ func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
 	assert.Equal(t, []int64{0, 0}, sharers())
 }
 
-// Where a log may not take its room it keeps few entries, and a budget with logs
-// sets more room aside for its overflow accounts.
-func TestCatalog_TightLogsAreSmall(t *testing.T) {
+// A budget with logs sets more room aside for its overflow accounts, whose logs do
+// not grow.
+func TestCatalog_LogsOfOverflowAccountsAreSmall(t *testing.T) {
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 9, Per: time.Second}
-	one := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 1, Per: time.Second}
-	for _, k := range []kind{tightLog, overflow} {
-		c := newCatalog(40_000, 256)
-		bucket, _ := c.pin(charge("a", "user", limiter.PerSecond(9)), k)
-		assert.EqualValues(t, 1, bucket.size)
-		assert.EqualValues(t, 1, bucket.pool.spill.Load())
-		tight, _ := c.pin(charge("a", "user", log), k)
-		assert.EqualValues(t, 1+tightEntries/2, tight.size)
-		assert.EqualValues(t, 2, tight.rule.Entries)
-		single, _ := c.pin(charge("a", "user", one), k)
-		assert.EqualValues(t, 2, single.size)
-		assert.EqualValues(t, 1, single.rule.Entries)
-		whole, _ := c.pin(charge("a", "user", log), ownAccount)
-		assert.EqualValues(t, 1+(9+1)/2, whole.size)
-		assert.NotEqualValues(t, tightEntries, whole.rule.Entries)
-		assert.EqualValues(t, 1+tightEntries/2, tight.pool.spill.Load())
+	c := newCatalog(40_000, 256)
+	bucket, _ := c.pin(charge("a", "user", limiter.PerSecond(9)), true)
+	assert.EqualValues(t, 1, bucket.fresh)
+	assert.EqualValues(t, 1, bucket.pool.spill.Load())
+	own, _ := c.pin(charge("a", "user", log), false)
+	assert.EqualValues(t, 2, own.pool.spill.Load())
+	shared, _ := c.pin(charge("a", "user", log), true)
+	for _, class := range []*class{own, shared} {
+		a, _ := account.Account{}.Under(&class.rule, 0)
+		for now := range int64(9) {
+			a.Tight = class.tight(&a, now)
+			a.Debit(a.Used(now), now, 1)
+		}
+		assert.Equal(t, class.spill, places(a.LogRoom()) == 2)
+	}
+	own.pool.region.cap = 0
+	a, _ := account.Account{}.Under(&own.rule, 0)
+	assert.True(t, own.tight(&a, 0), "there is no room for a log")
+	assert.False(t, bucket.tight(&a, 0), "it is no log")
+}
+
+func TestPlaces_CountsTheRoomForEntries(t *testing.T) {
+	for entries, want := range map[int]int64{0: 1, 1: 2, 2: 2, 3: 3, 4: 3, 10_000: 5001} {
+		assert.Equal(t, want, places(entries), entries)
 	}
 }

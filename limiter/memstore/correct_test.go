@@ -53,8 +53,98 @@ func TestSettle_OfAnOverflowAccountThatIsFullAgain(t *testing.T) {
 	require.NoError(t, c.Settle(t.Context(), charges))
 	audit(t, c.Store)
 	p := c.classes.pool(poolID{"a", false})
-	assert.EqualValues(t, 1, p.spills.Load())
+	assert.Zero(t, p.spills.Load(), "there is a place for the caller's own account")
 	assert.EqualValues(t, 1, p.live.Load())
+	d, _ := c.take(on("a", "x", "r2", 0))
+	assert.EqualValues(t, 1, d.Remaining)
+}
+
+// A debit for which the caller has no account of its own takes what is left of
+// the overflow account, and leaves no debt to the others who share it.
+func TestSettle_LeavesNoDebtOnAnOverflowAccount(t *testing.T) {
+	for _, algorithm := range []limiter.Algorithm{
+		limiter.TokenBucket, limiter.FixedWindow, limiter.RollingLog,
+	} {
+		for _, test := range []struct {
+			name          string
+			kept          bool  // the receipt is of an account of the caller's own
+			used          int64 // of the overflow account before
+			debit, remain int64
+		}{
+			{"of an overflow account, within what is left", false, 1, 1, 1},
+			{"of an overflow account, more than is left", false, 1, 61, 0},
+			{"of an overflow account, none is left", false, 3, 61, 0},
+			{"of an account that has lost its place", true, 1, 61, 0},
+			{"while the overflow account is full", true, 0, 61, 0},
+		} {
+			t.Run(algorithm.String()+", "+test.name, func(t *testing.T) {
+				c := newCrowded(t, 2)
+				charge := func(route string, cost int64) limiter.Charge {
+					one := on("a", "x", route, cost)
+					one.Limit.Algorithm = algorithm
+					return one
+				}
+				fill := func() { // the two places
+					c.take(charge("filler", 3))
+					if algorithm != limiter.RollingLog { // which one log takes
+						c.take(charge("filler too", 3))
+					}
+				}
+				if algorithm == limiter.RollingLog {
+					c.setAsideForLogs()
+				}
+				var receipts []limiter.Charge
+				if test.kept {
+					_, receipts = c.take(charge("receipt", 1))
+					c.now = c.now.Add(20 * time.Minute) // full again, within a window
+					if algorithm != limiter.TokenBucket {
+						require.NoError(t, c.Reset(t.Context(), receipts))
+					}
+					fill()
+					if test.used > 0 {
+						c.take(charge("stranger", test.used))
+					}
+				} else {
+					fill()
+					_, receipts = c.take(charge("receipt", test.used))
+				}
+				before, err := c.Peek(t.Context(), []limiter.Charge{charge("stranger", 1)})
+				require.NoError(t, err)
+				receipts[0].Cost = test.debit
+				require.NoError(t, c.Settle(t.Context(), receipts))
+				audit(t, c.Store)
+				d, _ := c.take(charge("stranger", 0))
+				assert.Equal(t, test.remain, d.Remaining)
+				after, err := c.Peek(t.Context(), []limiter.Charge{charge("stranger", 1)})
+				require.NoError(t, err)
+				if before.Outcome == limiter.Deny {
+					assert.Equal(t, before.RetryAfter, after.RetryAfter)
+				}
+				assert.LessOrEqual(t, after.RetryAfter, time.Hour)
+				if algorithm == limiter.TokenBucket {
+					assert.LessOrEqual(t, after.RetryAfter, time.Hour/3, "the wait for one token")
+				}
+			})
+		}
+	}
+}
+
+// A debit of a caller who has an account of its own by now goes there.
+func TestSettle_ADebitGoesToTheCallersOwnAccountIfThereIsOne(t *testing.T) {
+	c := newCrowded(t, 1)
+	c.take(on("a", "x", "filler", 1))
+	_, charges := c.take(on("a", "x", "late", 1))
+	c.take(on("a", "x", "stranger", 1))
+	c.requireOverflowTakes(2)
+	c.now = c.now.Add(21 * time.Minute) // the filler is full again
+	charges[0].Cost = 5
+	require.NoError(t, c.Settle(t.Context(), charges))
+	audit(t, c.Store)
+	d, _ := c.take(on("a", "x", "stranger", 0))
+	assert.EqualValues(t, 2, d.Remaining, "of the overflow account")
+	d, _ = c.take(on("a", "x", "late", 1))
+	assert.Equal(t, limiter.Deny, d.Outcome)
+	assert.Equal(t, time.Hour, d.RetryAfter, "its debt is 2")
 }
 
 func TestSettle_OfAWindowThatHasEndedMakesNoRecord(t *testing.T) {

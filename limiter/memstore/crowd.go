@@ -29,7 +29,7 @@ func (s *Store) search(d *draw, now int64) bool {
 		d.shard.sweep(d.shard.directory[d.shard.at(d.name)], now, s.classes)
 	}
 	for i := range uint32(searched) {
-		if d.class.pool.admit(d.class.size) {
+		if d.class.pool.admit(d.class.fresh) {
 			return true
 		}
 		other, at := &s.shards[uint8(d.name.low+i)&s.hash.mask], d.name.low>>8+i
@@ -41,7 +41,7 @@ func (s *Store) search(d *draw, now int64) bool {
 			other.mu.Unlock()
 		}
 	}
-	return d.class.pool.admit(d.class.size)
+	return d.class.pool.admit(d.class.fresh)
 }
 
 // relocate finds the account of the draw at i again, and gives it an overflow
@@ -50,7 +50,7 @@ func (s *Store) relocate(draws []draw, i int) {
 	d := &draws[i]
 	if d.record != nil {
 		if d.record = d.shard.find(d.name); d.record == nil { // was full, and was dropped
-			d.pin(s, ownAccount)
+			d.pin(s, false)
 			d.admit()
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Store) judge(draws []draw, now int64) (allowed, changed bool) {
 			continue
 		}
 		if d.record != nil && d.record.class == d.number {
-			d.account = d.shard.load(d.record, d.class)
+			d.load(d.class)
 			d.used = d.account.Used(now)
 		} else {
 			d.convert(s, now)
@@ -49,9 +49,23 @@ func (s *Store) judge(draws []draw, now int64) (allowed, changed bool) {
 // charge's limit.
 func (d *draw) convert(s *Store, now int64) {
 	if d.record != nil {
-		d.account = d.shard.load(d.record, s.classes.class(d.record.class))
+		d.load(s.classes.class(d.record.class))
 	}
 	d.account, d.used = d.account.Under(&d.class.rule, now)
+}
+
+// recount counts the places that the record takes now, where its log has grown or
+// shrunk, or is new.
+func (d *draw) recount(c *class) {
+	if more := places(d.account.LogRoom()) - d.places; more != 0 {
+		c.take(more)
+	}
+}
+
+// load reads the account from its record.
+func (d *draw) load(stored *class) {
+	d.account = d.shard.load(d.record, stored)
+	d.places = places(d.account.LogRoom())
 }
 
 // debit takes the costs of an allowed request. Records are written before any is
@@ -66,6 +80,7 @@ func (s *Store) debit(draws []draw, now int64, take bool) {
 		if !take {
 			d.account = d.account.Clone()
 		}
+		d.account.Tight = d.class.tight(&d.account, now)
 		d.used = d.account.Debit(d.used, now, d.cost)
 		switch {
 		case !take:
@@ -92,23 +107,20 @@ func (s *Store) rebase(draws []draw, now int64) {
 	}
 }
 
-// save writes the account to its record, and moves it to the charge's class,
-// under which it may be full earlier.
+// save writes the account to its record, counts the places that it takes then, and
+// moves it to the charge's class, under which it may be full earlier.
 func (d *draw) save(s *Store, now int64) {
-	if d.record.class == d.number {
-		d.shard.save(d.record, d.number, d.account, d.class.isLog())
-		return
-	}
-	stored := s.classes.class(d.record.class)
-	if more := d.class.size - stored.size; more > 0 && d.class.isLog() && !d.class.pool.room(more) {
-		d.pin(s, tightLog)
+	stored := d.class
+	if d.record.class != d.number {
+		stored = s.classes.class(d.record.class)
 	}
 	d.shard.save(d.record, d.number, d.account, stored.isLog())
-	d.shard.expect(d.name, now, &d.account)
-	d.class.refs.Add(1)
-	d.class.take(d.class.size)
-	stored.release(stored.size)
-	stored.unpin()
+	d.recount(d.class)
+	if stored != d.class {
+		d.shard.expect(d.name, now, &d.account)
+		d.class.refs.Add(1)
+		stored.unpin()
+	}
 }
 
 // addRecords adds records for the accounts that have none and were debited.
@@ -117,7 +129,7 @@ func (s *Store) addRecords(draws []draw, now int64) {
 		d := &draws[i]
 		if leads(draws, i) && d.record == nil && d.outcome == account.Allow && d.cost > 0 {
 			if !d.admitted { // an overflow account, for which room is set aside
-				d.class.take(d.class.size)
+				d.class.take(d.class.fresh)
 			}
 			d.admitted = false
 			s.insert(d, now)

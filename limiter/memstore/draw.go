@@ -18,6 +18,7 @@ type draw struct {
 	cost   uint64
 	lead   int // index of the draw that stands for the account; its own at first
 
+	places  int64           // that record takes
 	account account.Account // at the instant of the request, under the charge's limit
 	used    account.Uint128
 	number  uint32 // of class
@@ -103,7 +104,7 @@ func (s *Store) locate(draws []draw, now int64, take bool) error {
 		if err := d.charge.Limit.Validate(); err != nil {
 			return err
 		}
-		d.pin(s, ownAccount)
+		d.pin(s, false)
 		if d.record == nil {
 			d.admit()
 			crowded = crowded || d.homeless
@@ -129,20 +130,20 @@ func (d *draw) kept(s *Store) bool {
 
 // admit takes a place for a new record, where one will be needed.
 func (d *draw) admit() {
-	room := d.class.pool.room(d.class.size)
+	room := d.class.pool.room(d.class.fresh)
 	if d.cost > 0 && room {
-		d.class.pool.add(d.class.size)
+		d.class.pool.add(d.class.fresh)
 		d.admitted = true
 	}
 	d.homeless = !room
 }
 
 // pin holds the class of the charge's limit until the end of the request.
-func (d *draw) pin(s *Store, k kind) {
+func (d *draw) pin(s *Store, overflow bool) {
 	if d.pinned {
 		d.class.unpin()
 	}
-	d.class, d.number = s.classes.pin(d.charge, k)
+	d.class, d.number = s.classes.pin(d.charge, overflow)
 	d.pinned = true
 }
 
@@ -151,7 +152,7 @@ func release(draws []draw) {
 	for i := range draws {
 		d := &draws[i]
 		if d.admitted {
-			d.class.pool.add(-d.class.size)
+			d.class.pool.add(-d.class.fresh)
 		}
 		if d.pinned {
 			d.class.unpin()

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,23 +11,57 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// An account whose limit becomes another rolling log keeps a whole one where
-// there is room for what it needs more, or it needs no more.
-func TestStore_AChangeToALogThatHasRoomKeepsAllEntries(t *testing.T) {
+// setAsideForLogs makes the store that which it is once budget a has a log.
+func (c *crowded) setAsideForLogs() *pool {
+	p := c.classes.pool(poolID{"a", false})
+	p.spill.Store(2)
+	p.region.cap += 2 * shardCount
+	return p
+}
+
+// A log grows while there is room for it. Then it keeps the room that it has, and
+// is stricter for it, never looser.
+func TestStore_ALogGrowsWhileThereIsRoom(t *testing.T) {
+	const tokens = 40
+	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: tokens, Per: time.Hour}
+	for _, test := range []struct{ room, places int64 }{
+		{100, 10}, {10, 10}, // for 2, 4, 7, 11, then 17 entries
+		{9, 7}, {7, 7}, {6, 5}, {3, 3}, {2, 2},
+	} {
+		t.Run(strconv.FormatInt(test.room, 10), func(t *testing.T) {
+			c := newCrowded(t, test.room)
+			p := c.setAsideForLogs()
+			charge := on("a", "x", "", 1)
+			charge.Limit = log
+			for i := range int64(17) {
+				d, _ := c.take(charge)
+				require.True(t, d.Allowed())
+				require.EqualValues(t, tokens-1-i, d.Remaining)
+				c.now = c.now.Add(time.Minute)
+			}
+			c.requireOverflowTakes(0)
+			assert.Equal(t, test.places, p.live.Load())
+			c.now = c.now.Add(time.Hour)
+			assert.Zero(t, c.Stats().Accounts)
+		})
+	}
+}
+
+// An account that becomes a log, or another log, keeps what was used. It takes at
+// most one place more, which may be above the share.
+func TestStore_AChangeToALogKeepsWhatWasUsed(t *testing.T) {
 	log := func(tokens int64, per time.Duration) limiter.Limit {
 		return limiter.Limit{Algorithm: limiter.RollingLog, Tokens: tokens, Per: per}
 	}
 	for _, test := range []struct {
 		name          string
 		first, second limiter.Limit
-		room          int64 // when the limit has changed
 		places        int64
 	}{
-		{"for just what it needs more", log(4, time.Hour), log(8, time.Hour), 5, 5},
-		{"for less than that", log(4, time.Hour), log(8, time.Hour), 4, 2},
-		{"for none, where it needs no more", log(8, time.Hour), log(8, time.Minute), 1, 5},
-		{"for none, where it needs less", log(8, time.Hour), log(4, time.Hour), 1, 3},
-		{"for none, where it is no log", log(8, time.Hour), limiter.PerHour(8), 1, 1},
+		{"a longer log", log(4, time.Hour), log(8, time.Hour), 2},
+		{"a log of another length", log(8, time.Hour), log(8, time.Minute), 2},
+		{"a bucket before", limiter.PerHour(8), log(8, time.Hour), 2},
+		{"a bucket then", log(8, time.Hour), limiter.PerHour(8), 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newCrowded(t, 1000)
@@ -34,8 +69,7 @@ func TestStore_AChangeToALogThatHasRoomKeepsAllEntries(t *testing.T) {
 			charge.Limit = test.first
 			c.take(charge)
 			p := c.classes.pool(poolID{"a", false})
-			p.region.cap -= 2 * (p.share() - test.room)
-			require.Equal(t, test.room, p.share())
+			p.region.cap = 0
 			charge.Limit = test.second
 			d, _ := c.take(charge)
 			assert.True(t, d.Allowed())

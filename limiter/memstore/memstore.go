@@ -201,31 +201,34 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 	return nil
 }
 
-// correct settles one charge, whose shard is locked.
+// correct settles one charge, whose shard is locked. A debit goes to the caller's
+// own account, which may be new; if there is no place for it, to the overflow
+// account, which it takes no lower than to zero.
 func (s *Store) correct(d *draw, now int64) {
 	at, _, place, _ := d.charge.Receipt.Taken()
 	d.charge.Receipt = limiter.Receipt{}
-	d.pin(s, ownAccount)
+	d.pin(s, false)
 	defer func() { d.class.unpin() }()
-	if place == overflowPlace {
-		d.spill(s)
-	}
-	if d.correctKept(s, now, at) || d.charge.Cost <= 0 {
+	if d.charge.Cost <= 0 {
+		if place == overflowPlace {
+			d.spill(s)
+		}
+		d.correctKept(s, now, at)
 		return
 	}
-	// Full, which is the same as none: a debit makes a new account, where there is
-	// a place for it.
-	if !d.class.spill && !d.class.pool.admit(d.class.size) {
+	if d.correctKept(s, now, at) {
+		return
+	}
+	if !s.search(d, now) {
 		if d.spill(s); d.correctKept(s, now, at) {
 			return
 		}
-	}
-	if d.class.spill {
-		d.class.take(d.class.size)
+		d.class.take(d.class.fresh)
 	}
 	d.account, _ = account.Account{}.Under(&d.class.rule, now)
-	if d.account.Settle(now, at, d.charge.Cost); d.account.Full(now) {
-		d.class.release(d.class.size)
+	d.settle(now, at)
+	if d.account.Full(now) {
+		d.class.release(d.class.fresh)
 		return
 	}
 	s.insert(d, now)
@@ -234,25 +237,35 @@ func (s *Store) correct(d *draw, now int64) {
 // correctKept settles a charge whose account is kept and not full, and reports
 // whether it was. A record of one that is full is dropped, whatever limit it has.
 func (d *draw) correctKept(s *Store, now, at int64) bool {
-	r := d.shard.find(d.name)
-	if r == nil {
+	d.record = d.shard.find(d.name)
+	if d.record == nil {
 		return false
 	}
-	stored := s.classes.class(r.class)
-	a := d.shard.load(r, stored)
-	if a.Full(now) {
+	stored := s.classes.class(d.record.class)
+	if d.load(stored); d.account.Full(now) {
 		d.shard.drop(d.name, s.classes)
 		return false
 	}
-	a.Settle(now, at, d.charge.Cost)
-	d.shard.save(r, r.class, a, stored.isLog())
-	d.shard.expect(d.name, now, &a)
+	d.account.Tight = stored.tight(&d.account, now)
+	d.settle(now, at)
+	d.shard.save(d.record, d.record.class, d.account, stored.isLog())
+	d.recount(stored)
+	d.shard.expect(d.name, now, &d.account)
 	return true
+}
+
+// settle corrects the account. One that others share is not taken below zero.
+func (d *draw) settle(now, at int64) {
+	cost := d.charge.Cost
+	if d.class.spill {
+		cost = min(cost, d.account.Limit.Remaining(d.account.Used(now)))
+	}
+	d.account.Settle(now, at, cost)
 }
 
 // spill makes the draw one on its budget's overflow account.
 func (d *draw) spill(s *Store) {
-	d.pin(s, overflow)
+	d.pin(s, true)
 	d.name = s.hash.overflow(d.class.pool)
 }
 

@@ -25,7 +25,7 @@ type shard struct {
 	table
 	logs  []*account.Log // of rolling logs, by the Rest of their records
 	spare []uint64       // free places in logs
-	_     [16]byte       // no two locks in a cache line
+	_     [64]byte       // a cache line: none holds fields of two shards
 }
 
 // load returns the account that r keeps.
@@ -111,10 +111,11 @@ func (s *shard) expect(f fingerprint, now int64, a *account.Account) {
 
 // release gives back what a record holds, before it is removed.
 func (s *shard) release(r *record, c *class) {
-	if c.rule.Algorithm == account.RollingLog {
+	a := s.load(r, c)
+	c.release(places(a.LogRoom()))
+	if c.isLog() {
 		s.freeLog(r.state.Rest)
 	}
-	c.release(c.size)
 	c.unpin()
 }
 
