@@ -115,8 +115,9 @@ func (i *Interceptor) exhausted(ctx context.Context, d limiter.Decision) *refusa
 		retryInfo(d), failure, info)
 }
 
-// tells reports whether the caller may be told of the budget: it is their own,
-// or public. The name is not their own where a reload has just taken it away.
+// tells reports whether the caller may be told the name and the capacity of the
+// budget: it is ByPrincipal, ByTenant or public. How much is left is never told, so
+// that no caller learns what others use. After a Reload the name may be gone.
 func (i *Interceptor) tells(name string) bool {
 	if slices.Contains(i.cfg.Public, name) {
 		return true

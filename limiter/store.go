@@ -23,6 +23,10 @@ type Result struct {
 	Remaining  int64         // whole tokens left, at least 0
 	RetryAfter time.Duration // 0 unless Deny
 	ResetAfter time.Duration // until the account is full again
+	// Overflow says that the account is an overflow account: the store has no room
+	// for one of the key's own, and other keys use it too. Do not show its state to
+	// callers.
+	Overflow bool
 }
 
 // Receipt remembers what Take took, so that Settle can correct just that. It is

@@ -39,9 +39,9 @@ type Config struct {
 	// Headers is the form in which answers state what is left; the zero value is
 	// [Draft11].
 	Headers Headers
-	// Public are the names of the budgets that any caller may be told of. A
-	// budget ByPrincipal or ByTenant is always told to its owner; the others
-	// would show everyone how much is left for everyone.
+	// Public are the names of the budgets whose state any caller may see. Without
+	// it, headers show only accounts that are the caller's own or its tenant's:
+	// others would tell callers how much everyone else uses.
 	Public []string
 	// Unavailable are the names of budgets that refuse with 503 instead of 429:
 	// it is not this caller who asks too much, but all together. They are shared

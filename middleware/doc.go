@@ -37,9 +37,12 @@
 //
 // RateLimit and RateLimit-Policy, see [Draft11], tell of the budget that refused,
 // or, on an allowed answer, of the one with the least left relative to its
-// capacity; of equals, the one that stays so for longer. Only budgets ByPrincipal
-// or ByTenant are told of, which are the caller's own, and those in
-// Config.Public; a denial by another has Retry-After alone. The fields are set
+// capacity; of equals, the one that stays so for longer. They show only accounts
+// that are the caller's own, its tenant's, or of a budget in Config.Public. They
+// do not show how much others have used: the account that [keying.OrShared] gives
+// to all unauthenticated callers, that of a network of addresses (ByTenant), or an
+// overflow account, which callers share while the store has no room for more. A
+// denial by one of those has Retry-After alone. The fields are set
 // before the handler runs, which may remove them, from redirects, say. Pages of
 // other origins see them only where CORS exposes them:
 //

@@ -59,6 +59,34 @@ func (s state) nearer(other state) bool {
 	return s.left < other.left || s.left == other.left && s.seconds > other.seconds
 }
 
+// tellsState reports whether the caller may see the state of an account: it is the
+// caller's alone, or its budget is public. Anyone else's use of it is not for the
+// caller to know.
+func (m *Middleware) tellsState(b *limiter.Budget, c *limiter.Charge) bool {
+	return alone(b, c) || slices.Contains(m.cfg.Public, b.Name)
+}
+
+// alone reports whether the account is the caller's alone, or its tenant's. The
+// account of all unauthenticated callers is not, nor that of a network of
+// addresses, nor an overflow account.
+func alone(b *limiter.Budget, c *limiter.Charge) bool {
+	p := &c.Key.Principal
+	network := p.Kind == limiter.KindAddress && p.ID == ""
+	return b.Scope.Personal() && p.Kind != limiter.KindShared && !network && !c.Result.Overflow
+}
+
+// hidden is the budgets that have refused a request and whose state its caller
+// must not see.
+type hidden []string
+
+func (h *hidden) add(budget string, c *limiter.Charge) {
+	if c.Result.Outcome != limiter.Allow {
+		*h = append(*h, budget)
+	}
+}
+
+func (h hidden) has(budget string) bool { return slices.Contains(h, budget) }
+
 // tell states what is left, unless a limiter further out has told of a budget
 // that is nearer to its end: a chain speaks with one voice.
 func (m *Middleware) tell(h http.Header, d *limiter.Decision) {

@@ -271,7 +271,9 @@ func TestHeaders_TellOnlyOfTheCallersOwnAndOfPublicBudgets(t *testing.T) {
 	}{
 		{"shared", []limiter.Budget{all}, nil, []string{"", "", ""}},
 		{"public", []limiter.Budget{all}, []string{"all"}, []string{"all", "all", "all"}},
-		{"tenant", []limiter.Budget{tenant}, nil, []string{"tenant", "tenant"}},
+		// The tenant of an address is its network, which is others, too.
+		{"network", []limiter.Budget{tenant}, nil, []string{"", "", "", "", ""}},
+		{"public-network", []limiter.Budget{tenant}, []string{"tenant"}, []string{"tenant"}},
 		// The shared one decides; allowed callers hear of their own, and those
 		// that are refused hear nothing that they could mistake for the reason.
 		{"both", []limiter.Budget{all, user}, nil, []string{"user", "user", ""}},

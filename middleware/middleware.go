@@ -80,7 +80,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	var caller limiter.Caller
 	err := m.principal(r, &caller.Principal)
 	if err != nil {
-		m.refuse(w, r, route, limiter.Decision{}, err)
+		m.refuse(w, r, route, limiter.Decision{}, err, false)
 		return
 	}
 	caller.Route, caller.Workload = route, m.workloads.Request(r)
@@ -93,7 +93,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	var t taken
 	err = m.take(r, &caller, cost, &t)
 	if err != nil && !storeFailed(err) || !t.decision.Allowed() {
-		m.refuse(w, r, route, t.decision, err)
+		m.refuse(w, r, route, t.decision, err, t.hidden.has(t.decision.Budget))
 		return
 	}
 	m.limiter.Answered(transport, route, passed(err))
@@ -112,15 +112,23 @@ type taken struct {
 	// told is what the caller of an allowed request is told: the state of the budget
 	// nearest to its end, of those that it may be told of. Where there is none its
 	// Budget is empty.
-	told limiter.Decision
-	held *limiter.Reservation // where the cost may be corrected
+	told   limiter.Decision
+	hidden hidden               // budgets whose state the caller must not see
+	held   *limiter.Reservation // where the cost may be corrected
 }
 
 // take charges a request.
 func (m *Middleware) take(r *http.Request, c *limiter.Caller, cost int64, t *taken) (err error) {
 	silent := m.cfg.Headers == Off || isGRPC(r)
 	tell := func(b *limiter.Budget, c *limiter.Charge) {
-		if silent || c.Shadow || c.Result.Outcome != limiter.Allow || !m.tells(b) {
+		if silent || c.Shadow {
+			return
+		}
+		if !m.tellsState(b, c) {
+			t.hidden.add(b.Name, c)
+			return
+		}
+		if c.Result.Outcome != limiter.Allow {
 			return
 		}
 		if t.told.Budget == "" {

@@ -18,6 +18,7 @@ type refusal struct {
 	kind     *kind            // of problem
 	decision limiter.Decision // of the budget that refused
 	named    bool             // the caller may be told of that budget
+	hidden   bool             // but not of the state of its account
 	err      error            // or why nothing could be decided
 	wait     time.Duration    // until it may be tried again, with jitter; 0: never, or not known
 }
@@ -25,8 +26,10 @@ type refusal struct {
 // refuse answers a request that does not reach its handler.
 func (m *Middleware) refuse(
 	w http.ResponseWriter, r *http.Request, route string, d limiter.Decision, err error,
+	hidden bool,
 ) {
 	no := m.refusal(r, d, err)
+	no.hidden = hidden
 	m.limiter.Answered(transport, route, no.answer)
 	if isGRPC(r) {
 		no.writeGRPC(w, r)
@@ -105,7 +108,7 @@ func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
 	if no.err == nil {
 		untell(h)
 	}
-	if no.named && m.cfg.Headers != Off {
+	if no.named && !no.hidden && m.cfg.Headers != Off {
 		m.tell(h, &no.decision)
 	}
 	if no.status == http.StatusUnauthorized {

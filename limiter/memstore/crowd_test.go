@@ -120,6 +120,31 @@ func TestStore_CountsTakesOnOverflowAccounts(t *testing.T) {
 	c.requireOverflowTakes(3)
 }
 
+// Each result says whether its account is an overflow account, so that nobody is
+// shown what others have used.
+func TestStore_ResultsTellOverflowAccounts(t *testing.T) {
+	c := newCrowded(t, 1)
+	_, charges := c.take(on("a", "first", "", 1))
+	assert.False(t, charges[0].Result.Overflow)
+	second := []limiter.Charge{on("a", "second", "", 1), on("b", "second", "", 1)}
+	overflow := func() []bool { return []bool{second[0].Result.Overflow, second[1].Result.Overflow} }
+	_, err := c.Peek(t.Context(), second)
+	require.NoError(t, err)
+	assert.Equal(t, []bool{true, false}, overflow())
+	for _, cost := range []int64{2, 2, 4, 0} { // allowed, denied, never, allowed
+		second[0].Cost = cost
+		c.take(second...)
+		assert.Equal(t, []bool{true, false}, overflow())
+	}
+	second[0].Key.Principal.ID = "first" // in a charge that is used again
+	second[0].Cost = 1
+	c.take(second[0])
+	assert.Equal(t, []bool{true, false}, overflow(), "take copies")
+	_, err = c.Take(t.Context(), second[:1])
+	require.NoError(t, err)
+	assert.Equal(t, []bool{false, false}, overflow())
+}
+
 func TestStore_ChargesOfOneOverflowAccountAddUp(t *testing.T) {
 	c := newCrowded(t, 1)
 	c.take(on("a", "first", "", 1))
@@ -176,8 +201,8 @@ func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
 				require.True(t, d.Allowed())
 				assert.Equal(t, three, d.Limit)
 				for _, charge := range charges {
-					assert.Equal(t, limiter.Result{Outcome: limiter.Allow, ResetAfter: time.Hour},
-						charge.Result)
+					assert.Equal(t, limiter.Result{Outcome: limiter.Allow, ResetAfter: time.Hour,
+						Overflow: true}, charge.Result)
 				}
 				d, _ = c.take(charges...)
 				assert.Equal(t, limiter.Deny, d.Outcome)

@@ -151,6 +151,7 @@ func conclude(draws []draw, now int64, decision *limiter.Decision) {
 	for i := range draws {
 		if d := &draws[i]; d.lead == i {
 			result(d.charge, &d.account, d.used, now, d.cost, d.outcome)
+			d.charge.Result.Overflow = d.overflow
 			p.Offer(d.charge, d.used, d.class.rule.Capacity())
 		}
 	}
@@ -170,7 +171,7 @@ func result(
 	r.Outcome = limiter.Outcome(outcome)
 	r.Remaining = a.Limit.Remaining(used)
 	r.ResetAfter = time.Duration(a.Reset(now))
-	r.RetryAfter = 0
+	r.RetryAfter, r.Overflow = 0, false
 	if outcome == account.Deny {
 		r.RetryAfter = time.Duration(a.Wait(used, now, cost))
 	}
