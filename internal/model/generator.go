@@ -14,6 +14,8 @@ type Shape struct {
 	OneLimit  bool // the limit of an account never changes
 	OneKey    bool // one charge a request, always on the same account
 	Decisions bool // takes and peeks only, no bad costs
+	Reloads   bool // the limits are a few of one size, of all algorithms, and change often
+	Still     bool // the clock stands still
 
 	// For stores that cannot hold everything: limits that it accepts (nil: all),
 	// and instants that are multiples of Step within Span of 1970 (0: all).
@@ -28,7 +30,8 @@ type Generator struct {
 	shape  Shape
 	keys   []limiter.Key
 	limits []limiter.Limit
-	shadow []bool // by key
+	pool   []limiter.Limit // the limits of reloads
+	shadow []bool          // by key
 	now    int64
 	latest int64
 	last   Step
@@ -39,6 +42,9 @@ type Generator struct {
 // stream for the same answers.
 func NewGenerator(src rand.Source, shape Shape) *Generator {
 	g := &Generator{r: rand.New(src), shape: shape}
+	if shape.Reloads {
+		g.fillPool()
+	}
 	names := []string{"a1", "a2", "b1", "c1", "b2"}
 	for _, name := range names[:1+g.r.IntN(len(names))] {
 		g.keys = append(g.keys, NewKey(name[:1], name[1:]))
@@ -87,7 +93,27 @@ var nasty = []limiter.Limit{
 	{Algorithm: limiter.RollingLog, Tokens: 10_000, Per: 1},
 }
 
+// fillPool makes the limits of reloads: small numbers, so that one limit's balance
+// says something under another.
+func (g *Generator) fillPool() {
+	pers := []time.Duration{10 * time.Second, 3 * time.Second, time.Minute}
+	for len(g.pool) < 9 {
+		l := limiter.Limit{
+			Algorithm: limiter.Algorithm(len(g.pool) % 3),
+			Tokens:    1 + g.r.Int64N(20),
+			Per:       pers[g.r.IntN(len(pers))],
+		}
+		if l.Algorithm == limiter.TokenBucket && g.chance(2) {
+			l.Burst = 1 + g.r.Int64N(20)
+		}
+		g.pool = append(g.pool, l)
+	}
+}
+
 func (g *Generator) limit() limiter.Limit {
+	if g.pool != nil {
+		return g.pool[g.r.IntN(len(g.pool))]
+	}
 	accepts := g.shape.Accepts
 	if accepts == nil {
 		accepts = limiter.Limit.Validate
@@ -166,6 +192,9 @@ func (g *Generator) instant() int64 {
 // advance moves the clock.
 func (g *Generator) advance(last limiter.Decision) {
 	g.latest = max(g.latest, g.now)
+	if g.shape.Still {
+		return
+	}
 	limit := g.limits[g.r.IntN(len(g.limits))]
 	per := int64(limit.Per)
 	switch g.r.IntN(16) {
@@ -227,6 +256,10 @@ func (g *Generator) charges() []limiter.Charge {
 			c.Limit = g.limits[g.r.IntN(len(g.limits))]
 			g.limits[k] = c.Limit
 		}
+		if g.pool != nil && g.chance(2) {
+			c.Limit = g.limit()
+			g.limits[k] = c.Limit
+		}
 		if limit, ok := seen[c.Key]; ok && !g.chance(20) {
 			c.Limit = limit
 		}
@@ -264,7 +297,11 @@ func (g *Generator) cost(l limiter.Limit) int64 {
 
 // settle makes step correct one of the last takes, sometimes twice.
 func (g *Generator) settle(step *Step) {
-	take := g.takes[max(0, len(g.takes)-1-g.r.IntN(8))]
+	back := 8
+	if g.chance(3) {
+		back = 60 // windows that ended and entries that left long ago
+	}
+	take := g.takes[max(0, len(g.takes)-1-g.r.IntN(back))]
 	step.Op, step.Of = Settle, take.ID
 	for _, c := range take.Charges {
 		correction := int64(0)

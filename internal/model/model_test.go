@@ -45,6 +45,31 @@ func TestMemstore_AgreesWithTheModel(t *testing.T) {
 	}
 }
 
+// Limits of all algorithms that change all the time, and corrections that come
+// long after what they correct has gone.
+func TestMemstore_AgreesWithTheModelWhileLimitsChange(t *testing.T) {
+	for seed := range uint64(scaled(100_000) / stepsAStream) {
+		g := model.NewGenerator(rand.NewPCG(seed, 7), model.Shape{Reloads: true})
+		require.NoError(t, model.Check(inMemory, g, stepsAStream), "seed %d", seed)
+	}
+}
+
+func TestMemstore_AllowsNoMoreThanTheLargestCapacityAtOneInstant(t *testing.T) {
+	shape := model.Shape{OneKey: true, Decisions: true, Reloads: true, Still: true}
+	for seed := range uint64(scaled(2000)) {
+		g := model.NewGenerator(rand.NewPCG(seed, 8), shape)
+		require.NoError(t, model.Rules{}.Conserves(inMemory, g, 40), "seed %d", seed)
+	}
+}
+
+func TestMemstore_AllowsNoMoreThanTheLargestCapacityAndWhatTimeGaveBack(t *testing.T) {
+	shape := model.Shape{OneKey: true, Decisions: true, Reloads: true, Forward: true}
+	for seed := range uint64(scaled(200)) {
+		g := model.NewGenerator(rand.NewPCG(seed, 9), shape)
+		require.NoError(t, model.Rules{}.Conserves(inMemory, g, stepsAStream), "seed %d", seed)
+	}
+}
+
 func TestMemstore_AgreesWithTheModelOnKeptStreams(t *testing.T) {
 	files, err := filepath.Glob("testdata/streams/*.txt")
 	require.NoError(t, err)
@@ -109,6 +134,25 @@ func TestStore_FollowsTheRules(t *testing.T) {
 			3 take 0 a 1 1/1s burst=5
 			4 take 0 a 0 1/1s burst=5`,
 			"allow; deny 6s; allow"},
+		{"a-bucket-lowered-and-then-a-window", `
+			1 take 0 a 5 10/1h
+			2 take 0 a 1 5/1h
+			3 take 0 a 9 10/1h fixed-window
+			4 take 0 a 4 10/1h fixed-window
+			5 take 0 a 1 20/1h fixed-window`,
+			"allow; allow; deny 1h0m0s; allow; deny 1h0m0s"},
+		{"a-bucket-then-windows", `
+			1 take 0 a 5 10/1h
+			2 take 0 a 1 5/1h fixed-window
+			3 take 0 a 5 10/1h rolling-log
+			4 take 0 a 4 10/1h rolling-log`,
+			"allow; allow; deny 1h0m0s; allow"},
+		{"a-late-debit", `
+			1 take 0 a 1 10/10s rolling-log
+			2 settle 12000000000 1 +9
+			3 take 12000000000 a 2 10/10s rolling-log
+			4 take 12000000000 a 1 10/10s rolling-log`,
+			"allow; deny 10s; allow"},
 		{"never-decides-before-deny", `
 			1 take 0 a 1 1/1m; b 1 5/1m
 			2 take 0 a 1 1/1m; b 6 5/1m`,

@@ -147,20 +147,23 @@ func TestSettle_ADebitGoesToTheCallersOwnAccountIfThereIsOne(t *testing.T) {
 	assert.Equal(t, time.Hour, d.RetryAfter, "its debt is 2")
 }
 
-func TestSettle_OfAWindowThatHasEndedMakesNoRecord(t *testing.T) {
+func TestSettle_ALateDebitMakesARecordAndALateCreditNone(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s, err := New(Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	c := []limiter.Charge{*charge("a", "user", limiter.Limit{
 		Algorithm: limiter.FixedWindow, Tokens: 3, Per: time.Second})}
-	c[0].Cost = 1
-	_, err = s.Take(t.Context(), c)
-	require.NoError(t, err)
-	now = now.Add(time.Second)
-	c[0].Cost = 1
-	require.NoError(t, s.Settle(t.Context(), c))
-	require.Zero(t, s.classes.regions[0].live.Load())
-	audit(t, s)
+	for records, correction := range []int64{-1, 1} {
+		c[0].Cost = 1
+		_, err = s.Take(t.Context(), c)
+		require.NoError(t, err)
+		now = now.Add(time.Second)
+		c[0].Cost = correction
+		require.NoError(t, s.Settle(t.Context(), c))
+		require.EqualValues(t, records, s.classes.regions[0].live.Load())
+		audit(t, s)
+		now = now.Add(time.Second)
+	}
 }
 
 func TestUnplan_TakesBackOnePlan(t *testing.T) {

@@ -25,8 +25,11 @@ const forever = 1<<63 - 1
 // span is what the store can hold of time, to both sides of 1970.
 const span = 1 << 52 * time.Microsecond
 
-func TestStore_AgreesWithTheModel(t *testing.T) {
-	const steps, lanes = 120_000 / slowdown, 4
+// drive runs so many streams in each of some lanes, each on a server of its own.
+func drive(t *testing.T, streams uint64, shape model.Shape,
+	run func(model.Factory, *model.Generator) error,
+) {
+	const lanes = 4
 	for lane := range uint64(lanes) {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()
@@ -37,12 +40,41 @@ func TestStore_AgreesWithTheModel(t *testing.T) {
 					Prefix: newPrefix(), Timeout: patient, MaxAhead: forever, Now: now,
 				})
 			}
-			check := newStore(t, client, redisstore.Config{}).Check
-			shape := model.Shape{Accepts: check, Step: time.Microsecond, Span: span}
-			for seed := range uint64(steps / lanes / 500) {
+			shape := shape
+			shape.Accepts = newStore(t, client, redisstore.Config{}).Check
+			shape.Step, shape.Span = time.Microsecond, span
+			for seed := range streams / lanes {
 				g := model.NewGenerator(rand.NewPCG(seed, lane), shape)
-				require.NoError(t, rules.Check(factory, g, 500), "seed %d, %d", seed, lane)
+				require.NoError(t, run(factory, g), "seed %d, %d", seed, lane)
 			}
 		})
 	}
+}
+
+const stepsAStream = 500
+
+func check(f model.Factory, g *model.Generator) error { return rules.Check(f, g, stepsAStream) }
+
+func TestStore_AgreesWithTheModel(t *testing.T) {
+	drive(t, 240/slowdown, model.Shape{}, check)
+}
+
+// Limits of all algorithms that change all the time, and corrections that come
+// long after what they correct has gone.
+func TestStore_AgreesWithTheModelWhileLimitsChange(t *testing.T) {
+	drive(t, 80/slowdown, model.Shape{Reloads: true}, check)
+}
+
+func TestStore_AllowsNoMoreThanTheLargestCapacityAtOneInstant(t *testing.T) {
+	shape := model.Shape{OneKey: true, Decisions: true, Reloads: true, Still: true}
+	drive(t, 400/slowdown, shape, func(f model.Factory, g *model.Generator) error {
+		return rules.Conserves(f, g, 40)
+	})
+}
+
+func TestStore_AllowsNoMoreThanTheLargestCapacityAndWhatTimeGaveBack(t *testing.T) {
+	shape := model.Shape{OneKey: true, Decisions: true, Reloads: true, Forward: true}
+	drive(t, 40/slowdown, shape, func(f model.Factory, g *model.Generator) error {
+		return rules.Conserves(f, g, stepsAStream)
+	})
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/ration-go/ration/limiter"
@@ -20,8 +21,12 @@ var changeRules = []Rule{
 		refusedCarriesOver},
 	{"R10", "windows and logs carry", "A window or a log whose length stays keeps what was " +
 		"used of it, whatever its new capacity.", windowsCarry},
-	{"R10", "another algorithm", "Under another algorithm or window length what was used " +
-		"counts as used now.", anotherAlgorithm},
+	{"R10", "another length", "Under another length, and between windows and logs, what was " +
+		"used counts as used now.", anotherLength},
+	{"R10", "what is left", "Between a token bucket and a window or a log, what is left is " +
+		"carried, rounded down, at most the new capacity.", whatIsLeft},
+	{"R10", "one capacity at one instant", "Whatever the sequence of limits, what is allowed at " +
+		"one instant is at most the largest capacity shown.", oneCapacity},
 }
 
 func changeMintsNothing(p *probe) {
@@ -119,30 +124,70 @@ func windowsCarry(p *probe) {
 	}
 }
 
-func anotherAlgorithm(p *probe) {
-	for i, from := range each {
-		for j, to := range each {
-			if from.Algorithm == to.Algorithm && from.Algorithm == limiter.TokenBucket {
-				continue
-			}
+func anotherLength(p *probe) {
+	for i, from := range each[1:] {
+		for j, to := range each[1:] {
 			if i == j {
 				to.Per = 20 * time.Second
 			}
+			to.Tokens = 6
 			q := p.fresh()
 			q.after(3 * time.Second)
 			q.allowed(on("alice", from, 3))
 			q.after(2*time.Second + q.step)
-			used := int64(3)
-			if from.Algorithm == limiter.TokenBucket {
-				used = 2 // 3 less what 2 s gave back, rounded up
+			q.left(3, on("alice", to, 0))
+			equal("the wait for what counts as used now", q.denied(on("alice", to, 6)), q.rest(to))
+			boundary(q, on("alice", to, 6))
+		}
+	}
+}
+
+func whatIsLeft(p *probe) {
+	bucket := each[0]
+	for _, l := range each[1:] {
+		for _, change := range []struct {
+			from, to limiter.Limit
+			capacity int64
+			left     int64
+		}{
+			{bucket, l, 9, 3}, // 2, and what 2 s gave back, rounded down
+			{bucket, l, 5, 3},
+			{bucket, l, 2, 2},
+			{l, bucket, 9, 2},
+			{l, bucket, 5, 2},
+			{l, bucket, 1, 1},
+		} {
+			q := p.fresh()
+			q.after(3 * time.Second)
+			q.allowed(on("alice", change.from, 3))
+			q.after(2*time.Second + q.step)
+			change.to.Tokens = change.capacity
+			q.left(change.left, on("alice", change.to, 0))
+			q.allowed(on("alice", change.to, change.left))
+			boundary(q, on("alice", change.to, 1))
+		}
+	}
+}
+
+func oneCapacity(p *probe) {
+	random := rand.New(rand.NewPCG(10, 10))
+	for n := range 300 {
+		user := fmt.Sprintf("user %d", n)
+		var sum, largest int64
+		var seen []limiter.Charge
+		for range 12 {
+			l := each[random.IntN(len(each))]
+			l.Tokens = 1 + random.Int64N(12)
+			l.Per = []time.Duration{10 * time.Second, time.Hour}[random.IntN(2)]
+			c := on(user, l, 1+random.Int64N(l.Tokens))
+			seen, largest = append(seen, c), max(largest, l.Tokens)
+			if p.take(c).Allowed() {
+				sum += c.Cost
 			}
-			q.left(5-used, on("alice", to, 0))
-			d := q.take(on("alice", to, 5))
-			q.outcome(d, limiter.Deny, nil)
-			if to.Algorithm == limiter.RollingLog {
-				equal("the wait for what counts as used now", d.RetryAfter, to.Per)
+			if sum > largest {
+				violated("%d tokens were allowed at one instant by %s; the largest capacity is %d",
+					sum, describe(seen), largest)
 			}
-			boundary(q, on("alice", to, 5))
 		}
 	}
 }

@@ -146,7 +146,10 @@ func (b *balance) result(now, cost int64, outcome limiter.Outcome) limiter.Resul
 // settle corrects by delta what was taken at the instant at.
 func (b *balance) settle(now, at, delta int64) {
 	if b.limit.Algorithm != limiter.TokenBucket && !b.counts(entry{at: at}, now) {
-		return
+		if delta < 0 {
+			return
+		}
+		at = now
 	}
 	if b.limit.Algorithm == limiter.RollingLog && delta < 0 {
 		b.uncount(at, -delta)
@@ -174,27 +177,18 @@ func (b *balance) uncount(at, credit int64) {
 	}
 }
 
-// change carries the balance over to another limit, without minting.
+// change carries the balance of a token bucket over to another, without minting.
 func (b *balance) change(l limiter.Limit, now int64) {
-	old := *b
-	used := old.usedAt(now)
-	b.limit = l
-	switch {
-	case used.Sign() == 0:
-		b.used, b.at, b.took = rat(0), now, nil
-	case old.limit.Algorithm != l.Algorithm || l.Algorithm != limiter.TokenBucket:
-		if old.limit.Algorithm == l.Algorithm && old.limit.Per == l.Per {
-			return
-		}
-		tokens := ceil(used)
-		b.used, b.at, b.took = rat(tokens), now, []entry{{now, tokens}}
-	default:
-		unit := rat(int64(l.Per) / b.step)
-		left := old.left(now)
-		left = new(big.Rat).Quo(rat(floor(left.Mul(left, unit))), unit)
-		if left.Cmp(b.capacity()) > 0 {
-			left = b.capacity()
-		}
-		b.used, b.at = new(big.Rat).Sub(b.capacity(), left), now
+	used, left := b.usedAt(now), b.left(now)
+	b.limit, b.at = l, now
+	if used.Sign() == 0 {
+		b.used = used
+		return
 	}
+	unit := rat(int64(l.Per) / b.step)
+	left = new(big.Rat).Quo(rat(floor(left.Mul(left, unit))), unit)
+	if left.Cmp(b.capacity()) > 0 {
+		left = b.capacity()
+	}
+	b.used = new(big.Rat).Sub(b.capacity(), left)
 }

@@ -104,10 +104,27 @@ func (s *reference) under(
 	if a.Limit != nil && a.Limit != rule && s.is("a change keeps what was used") &&
 		a.Limit.Algorithm == rule.Algorithm && rule.Algorithm == account.TokenBucket {
 		tokens := a.Limit.TokensUsed(a.Used(now))
-		a = account.Account{Limit: rule}
-		return a, a.Debit(account.Uint128{}, now, min(tokens, rule.Burst))
+		return spent(rule, now, min(tokens, rule.Burst))
 	}
-	return a.Under(rule, now)
+	changed, used := a.Under(rule, now)
+	if used == (account.Uint128{}) || a.Limit == rule {
+		return changed, used
+	}
+	bucket, becomes := a.Limit.Algorithm == account.TokenBucket, rule.Algorithm == account.TokenBucket
+	switch {
+	case s.is("carries what was used of a bucket") && bucket != becomes:
+		return spent(rule, now, a.Limit.TokensUsed(a.Used(now)))
+	case s.is("forgets that a window was a bucket") && !becomes:
+		return spent(rule, now, used.Lo)
+	}
+	return changed, used
+}
+
+// spent returns an account of which so many tokens were taken now.
+func spent(rule *account.Limit, now int64, tokens uint64) (account.Account, account.Uint128) {
+	a, used := account.Account{}.Under(rule, now)
+	used = a.Debit(used, now, tokens)
+	return a, used
 }
 
 // forget drops accounts that are not full.

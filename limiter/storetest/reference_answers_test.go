@@ -155,6 +155,19 @@ func (s *reference) checkSettle(charges []limiter.Charge) error {
 	return err
 }
 
+// late reports whether the window of at has ended at now, or its entry has left.
+func (s *reference) late(l *account.Limit, at, now int64) bool {
+	per := int64(l.Per)
+	switch l.Algorithm {
+	case account.FixedWindow:
+		return at/per != now/per
+	case account.RollingLog:
+		return now-at >= per
+	default:
+		return false
+	}
+}
+
 func (s *reference) correct(c *limiter.Charge, now int64) {
 	if s.prepare(c.Limit) != nil {
 		return
@@ -169,6 +182,9 @@ func (s *reference) correct(c *limiter.Charge, now int64) {
 		at = now
 	}
 	delta := c.Cost
+	if s.is("forgets late debits") && s.late(a.Limit, at, now) {
+		delta = min(delta, 0)
+	}
 	left := a.Limit.Remaining(a.Used(now))
 	capacity := c.Limit.Capacity()
 	if s.is("credits above the capacity") && left-delta > capacity {

@@ -26,6 +26,8 @@ var settleRules = []Rule{
 		"debited, has its own receipt, and is corrected.", settleEveryCharge},
 	{"R9", "a window that has ended", "What was taken in a window that has ended, or by log " +
 		"entries that have left, is not credited to a later one.", endedWindow},
+	{"R9", "a late debit", "A debit of what was taken in a window that has ended, or by log " +
+		"entries that have left, counts as taken now.", lateDebit},
 }
 
 func settleCorrects(p *probe) {
@@ -167,12 +169,39 @@ func endedWindow(p *probe) {
 		q := p.fresh()
 		q.after(time.Second)
 		charge := q.allowed(on("alice", l, 3))[0]
-		other := q.allowed(on("alice", l, 1))[0]
 		q.after(10 * time.Second)
 		q.allowed(on("alice", l, 4))
 		q.correct(&charge, -3)
 		q.left(1, on("alice", l, 0))
-		q.correct(&other, 1)
-		q.left(1, on("alice", l, 0))
 	}
+}
+
+func lateDebit(p *probe) {
+	for _, l := range each[1:] {
+		q := p.fresh()
+		q.after(time.Second)
+		charge := q.allowed(on("alice", l, 3))[0]
+		second := q.allowed(on("alice", l, 1))[0]
+		third := q.allowed(on("bob", l, 1))[0]
+		q.after(10 * time.Second)
+		q.allowed(on("alice", l, 1))
+		q.correct(&charge, 2)
+		q.left(2, on("alice", l, 0))
+		q.correct(&second, 1000)
+		equal("the wait for what counts as taken now", q.denied(on("alice", l, 1)), q.rest(l))
+		boundary(q, on("alice", l, 1))
+
+		q.after(20 * time.Second)
+		q.correct(&third, 4) // of an account that is full
+		q.left(1, on("bob", l, 0))
+		equal("the wait for what counts as taken now", q.denied(on("bob", l, 2)), q.rest(l))
+	}
+}
+
+// rest returns how long what a window or a log takes now stays in it.
+func (p *probe) rest(l limiter.Limit) time.Duration {
+	if l.Algorithm == limiter.RollingLog {
+		return l.Per
+	}
+	return l.Per - time.Duration(p.clock.ns.Load()%int64(l.Per))
 }

@@ -82,6 +82,7 @@ var faults = []struct {
 	{"shadows have no receipt", []string{"R9 settle every charge"}},
 	{"settles one by one", []string{"R9 settle all or none"}},
 	{"corrects the window of now", []string{"R9 a window that has ended"}},
+	{"forgets late debits", []string{"R9 a late debit", "R9 settle corrects"}},
 
 	{"a new limit refills", []string{"R10 a change mints nothing"}},
 	{"a change keeps what was used", []string{"R10 a change mints nothing"}},
@@ -89,7 +90,10 @@ var faults = []struct {
 	{"Burst spelled out is another limit", []string{"R10 equal limits"}},
 	{"a refusal keeps the old limit", []string{"R10 a refused request carries over"}},
 	{"a new capacity refills a window", []string{"R10 windows and logs carry"}},
-	{"another algorithm refills", []string{"R10 another algorithm"}},
+	{"another algorithm refills", []string{"R10 another length", "R10 what is left"}},
+	{"carries what was used of a bucket", []string{"R10 what is left",
+		"R10 one capacity at one instant"}},
+	{"forgets that a window was a bucket", []string{"R10 one capacity at one instant"}},
 
 	{"windows begin with the first request", []string{"R11 windows of the epoch"}},
 	{"waits a whole window", []string{"R11 windows of the epoch"}},
