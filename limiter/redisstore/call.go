@@ -53,6 +53,8 @@ type call struct {
 	args  []byte // what the script is told about each key, argLen bytes each
 	now   int64  // the instant, where the clock is the user's
 
+	connects bool // made by connect, for no caller
+
 	deadline time.Time
 	sent     atomic.Bool // the last command may have reached a server
 }
@@ -172,7 +174,7 @@ func (c *call) eval(ctx context.Context, load bool) (string, error) {
 	cmd.SetFirstKeyPos(3)
 	sent := time.Now()
 	if err := c.store.client.Process(ctx, cmd); err != nil {
-		if c.store.inline && timedOut(err) {
+		if c.store.inline && !c.connects && timedOut(err) {
 			c.store.connect()
 		}
 		return "", err

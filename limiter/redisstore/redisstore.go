@@ -66,7 +66,8 @@ type Store struct {
 	now      func() time.Time
 	clock    serverClock
 
-	connecting atomic.Int32
+	connecting  atomic.Int32
+	connectedAt atomic.Int64 // when connect last began, in microseconds since the clock's start
 	reanchored atomic.Int64
 }
 
