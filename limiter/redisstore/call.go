@@ -57,6 +57,7 @@ type call struct {
 
 	deadline time.Time
 	sent     atomic.Bool // the last command may have reached a server
+	clock    int64       // what the server's clock read, by the last reply
 }
 
 // argLen is the length of the script's argument for a key.
@@ -184,11 +185,11 @@ func (c *call) eval(ctx context.Context, load bool) (string, error) {
 		return "", err
 	}
 	numbers := numbers{text: reply}
-	clock := numbers.next()
+	c.clock = numbers.within(0, most)
 	if numbers.bad {
 		return "", fmt.Errorf("redisstore: the server replied %q, which is no answer", reply)
 	}
-	c.store.clock.saw(clock, sent, time.Now())
+	c.store.clock.saw(c.clock, sent, time.Now())
 	if numbers.text == "" {
 		return "", errLate
 	}

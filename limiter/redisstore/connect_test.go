@@ -50,7 +50,8 @@ func dialing(t *testing.T, dial func(context.Context) (net.Conn, error)) (
 	t.Helper()
 	dials := new(atomic.Int64)
 	client := redis.NewClient(&redis.Options{
-		ContextTimeoutEnabled: true, DialerRetries: 1, PoolSize: 1000,
+		Addr:                  "127.0.0.1:1", // not a name, which would be looked up
+		ContextTimeoutEnabled: true, DialerRetries: 1, PoolSize: 20_000,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			if dials.Add(1) > 1000 {
 				<-ctx.Done() // lets the time of the bubble pass

@@ -88,12 +88,33 @@ func (n *numbers) next() int64 {
 	return int64(f)
 }
 
-// read reads the account from the reply.
-func (d *draw) read(n *numbers) {
-	d.used, d.at = n.next(), n.next()
-	if d.rule.kind == limiter.RollingLog {
-		d.wait, d.reset = n.next(), n.next()
+// within reads a number from low to high. The script writes no other, so any other
+// is no answer.
+func (n *numbers) within(low, high int64) int64 {
+	number := n.next()
+	if number < low || number > high {
+		n.bad = true
 	}
+	return number
+}
+
+// read reads the account from the reply to a request at the instant now, of which
+// an account may be ahead by so much, and decides it.
+func (d *draw) read(n *numbers, now, ahead int64) {
+	d.used, d.at = n.within(0, most), n.within(now, now+min(ahead, most))
+	d.outcome = d.rule.judge(d.used, d.cost)
+	if d.rule.kind == limiter.RollingLog {
+		d.wait = n.within(least(d.outcome == limiter.Deny), d.rule.n)
+		d.reset = n.within(least(d.used > 0), d.rule.n)
+	}
+}
+
+// least returns the least wait, in microseconds, that there is or is not.
+func least(waits bool) int64 {
+	if waits {
+		return 1
+	}
+	return 0
 }
 
 // decide decides the request as the script has, and debits the draws.
@@ -101,7 +122,6 @@ func decide(draws []draw) (allowed bool) {
 	allowed = true
 	for i := range draws {
 		d := &draws[i]
-		d.outcome = d.rule.judge(d.used, d.cost)
 		allowed = allowed && (d.charge.Shadow || d.outcome == limiter.Allow)
 	}
 	for i := range draws {

@@ -89,8 +89,9 @@ func explain(reply error) error {
 			"so that the account is full", key)
 	}
 	if key, ok := strings.CutPrefix(text, replyNewer); ok {
-		return fmt.Errorf("redisstore: the value of %q has a format newer than this program "+
-			"knows; it is left as it is", key)
+		return fmt.Errorf("redisstore: the value of %q has a format newer than this program, which "+
+			"leaves it as it is: upgrade the program, or make the account full by Reset, or by "+
+			"deleting the key (KeyFor returns the key of an account)", key)
 	}
 	return reply
 }

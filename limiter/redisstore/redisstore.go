@@ -68,7 +68,7 @@ type Store struct {
 
 	connecting  atomic.Int32
 	connectedAt atomic.Int64 // when connect last began, in microseconds since the clock's start
-	reanchored atomic.Int64
+	reanchored  atomic.Int64
 }
 
 var (
@@ -210,10 +210,16 @@ func (s *Store) decide(
 		return limiter.Decision{}, err
 	}
 	numbers := numbers{text: reply}
-	for i := range draws {
-		draws[i].read(&numbers)
+	now := c.clock
+	if s.now != nil {
+		now = c.now
 	}
-	s.count(&numbers)
+	for i := range draws {
+		draws[i].read(&numbers, now, s.maxAhead)
+	}
+	if numbers.text != "" {
+		s.count(&numbers, len(draws))
+	}
 	if numbers.bad {
 		return limiter.Decision{}, garbled(reply)
 	}
@@ -242,11 +248,12 @@ func (s *Store) newCall(v verb, keys int) *call {
 	return c
 }
 
-// count reads the end of a reply: how many anchors were set back to now.
-func (s *Store) count(n *numbers) {
-	if !n.bad && n.text != "" {
-		s.reanchored.Add(n.next())
-		n.bad = n.bad || n.text != ""
+// count reads the end of a reply: of how many of the keys the anchor was set back
+// to now.
+func (s *Store) count(n *numbers, keys int) {
+	healed := n.within(0, int64(keys))
+	if n.bad = n.bad || n.text != ""; !n.bad {
+		s.reanchored.Add(healed)
 	}
 }
 
@@ -277,7 +284,9 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 	reply, err := c.run(context.WithoutCancel(ctx))
 	if err == nil {
 		numbers := numbers{text: reply}
-		s.count(&numbers)
+		if s.count(&numbers, len(charges)); numbers.bad {
+			err = garbled(reply)
+		}
 	}
 	if err == nil || mayHaveRun(err) {
 		for i := range charges {

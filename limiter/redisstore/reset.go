@@ -16,6 +16,13 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	for i := range charges {
 		c.keys = append(c.keys, names.text(charges[i].Key))
 	}
-	_, err := c.run(ctx)
-	return err
+	reply, err := c.run(ctx)
+	if err != nil {
+		return err
+	}
+	numbers := numbers{text: reply}
+	if numbers.within(0, 0); numbers.bad || numbers.text != "" {
+		return garbled(reply)
+	}
+	return nil
 }

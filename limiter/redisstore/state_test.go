@@ -215,7 +215,7 @@ func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
 // A process of an older version must not take the accounts of newer ones away.
 func TestTake_ValuesOfANewerFormatAreLeftAlone(t *testing.T) {
 	server, s := run(t)
-	newer := "\x02" + strings.Repeat("?", 50)
+	newer := "\x02" + strings.Repeat("?", 50) // without expiry
 	server.Do("SET", keyOf("alice"), newer)
 	for range 2 {
 		_, err := s.Take(t.Context(), on("alice", limiter.PerHour(1), 1))
@@ -223,6 +223,23 @@ func TestTake_ValuesOfANewerFormatAreLeftAlone(t *testing.T) {
 		require.ErrorContains(t, err, "newer")
 	}
 	assert.Equal(t, newer, server.Do("GET", keyOf("alice")))
+}
+
+func TestTake_TheErrorOfANewerFormatSaysHowToGetOut(t *testing.T) {
+	server, s := run(t)
+	l := limiter.PerHour(1)
+	for name, out := range map[string]func(){
+		"Reset":  func() { require.NoError(t, s.Reset(t.Context(), on("alice", l, 0))) },
+		"KeyFor": func() { server.Do("DEL", keyOf("alice")) },
+	} {
+		server.Do("SET", keyOf("alice"), "\x02newer")
+		_, err := s.Take(t.Context(), on("alice", l, 1))
+		failed(t, err, limiter.Other)
+		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, err, keyOf("alice"))
+		out()
+		allowed(t, s, on("alice", l, 1))
+	}
 }
 
 func TestReset_MakesFull(t *testing.T) {
