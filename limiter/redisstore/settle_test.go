@@ -126,3 +126,36 @@ func TestSettle_SeveralAnchorsFarAheadAreCountedOnce(t *testing.T) {
 	assert.EqualValues(t, 2, left(t, s, "alice", l))
 	assert.EqualValues(t, 0, left(t, s, "bob", l))
 }
+
+func TestSettle_ADebitThatComesWhenItsWindowHasEndedCountsNow(t *testing.T) {
+	server := redistest.Start(t)
+	now := time.Unix(1_800_000_000, 0)
+	s := newStore(t, newClient(t, server.Network, server.Addr), redisstore.Config{
+		Timeout: patient, Now: func() time.Time { return now },
+	})
+	for _, l := range each[1:] {
+		early := []limiter.Charge{}
+		for range 5 {
+			charges := on(l.String(), l, 1)
+			allowed(t, s, charges)
+			early = append(early, charges...)
+		}
+		now = now.Add(12 * time.Second)
+		value := server.Do("GET", keyOf(l.String()))
+		early[0].Cost = -1
+		require.NoError(t, s.Settle(t.Context(), early[:1]))
+		assert.EqualValues(t, 5, left(t, s, l.String(), l), "a credit is nothing")
+		assert.Equal(t, value, server.Do("GET", keyOf(l.String())), "and writes nothing")
+		early[1].Cost = 3
+		require.NoError(t, s.Settle(t.Context(), early[1:2]))
+		assert.EqualValues(t, 2, left(t, s, l.String(), l))
+		early[2].Cost, early[3].Cost = 3, 100
+		require.NoError(t, s.Settle(t.Context(), early[2:4]))
+		d, err := s.Take(t.Context(), on(l.String(), l, 1))
+		require.NoError(t, err)
+		assert.Equal(t, limiter.Deny, d.Outcome)
+		now = now.Add(d.RetryAfter)
+		assert.EqualValues(t, 5, left(t, s, l.String(), l))
+		now = now.Add(10 * time.Second)
+	}
+}
