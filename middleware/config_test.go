@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strconv"
 	"testing"
 	"time"
@@ -125,6 +127,55 @@ func TestConfig_DeniedWritesTheAnswer(t *testing.T) {
 			assert.Equal(t, tt.body, body)
 			assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
 		})
+	}
+}
+
+// Informational answers carry the fields of their own, and only the final one
+// those of the refusal.
+func TestConfig_OnlyTheFinalAnswerCarriesTheRefusal(t *testing.T) {
+	hints := func(w http.ResponseWriter) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusProcessing)
+	}
+	for _, headers := range []middleware.Headers{middleware.Draft11, middleware.XRateLimit} {
+		for _, http2 := range []bool{false, true} {
+			f := newFixture(t, perHour(1))
+			cfg := middleware.Config{Headers: headers,
+				Denied: func(w http.ResponseWriter, _ *http.Request, _ limiter.Decision) { hints(w) },
+				Failed: func(w http.ResponseWriter, _ *http.Request, _ error) { hints(w) }}
+			h := f.middleware(t, byUser, keying.Pattern, cfg)(http.HandlerFunc(noop))
+			server := protocol(t, http2, authenticate(h))
+			exchange(t, server, "GET", "/", "alice")
+			for user, final := range map[string][]string{
+				"alice": {"Cache-Control", "Retry-After"},
+				"":      {"Cache-Control", "Www-Authenticate"},
+			} {
+				var informational []http.Header
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+						informational = append(informational, http.Header(h).Clone())
+						return nil
+					}})
+				r, err := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
+				require.NoError(t, err)
+				r.Header.Set("X-Test-User", user)
+				resp, err := server.Client().Do(r)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Len(t, informational, 2)
+				for _, h := range informational {
+					assert.Equal(t, http.Header{"Link": {"</style.css>; rel=preload"}}, h)
+				}
+				for _, name := range final {
+					assert.Len(t, resp.Header.Values(name), 1, "%q: %s", user, name)
+				}
+				if user != "" {
+					assert.Len(t, append(resp.Header.Values("RateLimit"),
+						resp.Header.Values("X-RateLimit-Remaining")...), 1)
+				}
+			}
+		}
 	}
 }
 

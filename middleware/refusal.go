@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -166,10 +167,28 @@ type answerer struct {
 	wrote  bool
 }
 
-// WriteHeader notes that there is a status.
+// finalOnly are the fields that describe the refusal, and not an informational
+// answer (1xx) before it.
+var finalOnly = [...]string{"Retry-After", "Cache-Control", "Www-Authenticate",
+	policyField, stateField, limitField, remainingField, resetField}
+
+// WriteHeader writes an informational answer without the fields of the refusal,
+// and notes any other status.
 func (a *answerer) WriteHeader(status int) {
-	a.wrote = a.wrote || status >= http.StatusOK || status == http.StatusSwitchingProtocols
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		a.wrote = true
+		a.ResponseWriter.WriteHeader(status)
+		return
+	}
+	h, kept := a.Header(), make(http.Header, len(finalOnly))
+	for _, name := range finalOnly {
+		if values, ok := h[name]; ok {
+			kept[name] = values
+			delete(h, name)
+		}
+	}
 	a.ResponseWriter.WriteHeader(status)
+	maps.Copy(h, kept)
 }
 
 // Write writes the status first.
