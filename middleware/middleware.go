@@ -68,15 +68,16 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 const transport = "http"
 
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if m.keepsFromUpgrade(w, r) {
-		return
+	if m.blockH2C(r) {
+		next = http.HandlerFunc(refusePreface)
 	}
-	route, ok := m.find(r)
-	if !ok && m.preflight(r) || m.cfg.Skip != nil && m.cfg.Skip(r) {
+	route := m.find(r)
+	if m.cfg.Skip != nil && m.cfg.Skip(r) {
 		m.limiter.Answered(transport, route, limiter.AnswerSkipped)
 		m.pass(w, r, route, next)
 		return
 	}
+	m.watchPreflight(r)
 	var caller limiter.Caller
 	err := m.principal(r, &caller.Principal)
 	if err != nil {
@@ -100,11 +101,17 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	if t.told.Budget != "" {
 		m.tell(w.Header(), &t.told)
 	}
-	m.run(w, marked, route, next, t.held, cost)
 	if marked != r {
-		r.Pattern = marked.Pattern // as if the mux had got r itself
+		defer copyBack(r, marked)
 	}
+	m.run(w, marked, route, next, t.held, cost)
 }
+
+// copyBack makes r, whose copy the handlers got, look to the handlers further out
+// as if the inner ones had got r itself: it has the pattern and the path values of
+// the mux, and the form whose files the server removes. r keeps its context. It is
+// called by defer, since handlers panic.
+func copyBack(r, inner *http.Request) { *r = *inner.WithContext(r.Context()) }
 
 // taken is what became of the charge for a request.
 type taken struct {

@@ -25,6 +25,8 @@ type watch struct {
 	moved     atomic.Bool   // told that the route changed further in
 	upgraded  atomic.Bool   // told that HTTP/2 began further in
 	lost      atomic.Bool   // told that a cost could not be corrected
+	preflight atomic.Bool   // told that a CORS preflight arrived
+	unknown   atomic.Bool   // told that the status of an answer was unknown
 }
 
 // checkRoutes returns an error for a budget on a route that no request has.
@@ -68,12 +70,12 @@ func isFullMethod(route string) bool {
 		!strings.Contains(method, "/")
 }
 
-// find returns the route of a request, Unmatched where ok is false.
-func (m *Middleware) find(r *http.Request) (route string, ok bool) {
+// find returns the route of a request, or Unmatched.
+func (m *Middleware) find(r *http.Request) string {
 	m.watch.routes.Do(func() { m.knowRoutes(r.Context()) })
-	if route, ok = m.route(r); ok {
+	if route, ok := m.route(r); ok {
 		m.watch.unmatched.Hit()
-		return route, true
+		return route
 	}
 	if m.watch.unmatched.Miss() && m.routed() {
 		m.limiter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share "+
@@ -81,7 +83,7 @@ func (m *Middleware) find(r *http.Request) (route string, ok bool) {
 			"what rewrites paths, such as http.StripPrefix, belongs outside",
 			slog.Int("requests", misuse.Patience))
 	}
-	return keying.Unmatched, false
+	return keying.Unmatched
 }
 
 // routed reports whether it matters to a budget which route a request has.
@@ -156,11 +158,23 @@ func (m *Middleware) pass(
 		"limiter, so all requests share one: around a mux want keying.Mux(mux), and chiroute for chi")
 }
 
-// keepsFromUpgrade makes sure that nobody further in begins HTTP/2 without TLS on
-// the request's connection, all of whose requests would go past the limiter. It
-// reports whether the request is answered: a connection preface is.
-func (m *Middleware) keepsFromUpgrade(w http.ResponseWriter, r *http.Request) bool {
-	preface := r.Method == "PRI" && r.URL.Path == "*"
+// watchPreflight warns, once, that a CORS preflight arrived: CORS middleware
+// outside the limiter would have answered it.
+func (m *Middleware) watchPreflight(r *http.Request) {
+	if r.Method != http.MethodOptions || m.watch.preflight.Load() ||
+		r.Header.Get("Origin") == "" || r.Header.Get("Access-Control-Request-Method") == "" ||
+		m.watch.preflight.Swap(true) {
+		return
+	}
+	m.limiter.Warn(r.Context(), "cors-inside", "a CORS preflight arrived at the limiter, which "+
+		"charges it like any request: move the CORS middleware outside the limiter")
+}
+
+// blockH2C prevents inner handlers from starting HTTP/2 without TLS on the
+// connection, whose requests would bypass the limiter. It reports whether the
+// request is the connection preface of HTTP/2, which no handler may see.
+func (m *Middleware) blockH2C(r *http.Request) (preface bool) {
+	preface = r.Method == "PRI" && r.URL.Path == "*"
 	if !preface && r.Header["Http2-Settings"] == nil {
 		return false
 	}
@@ -169,9 +183,11 @@ func (m *Middleware) keepsFromUpgrade(w http.ResponseWriter, r *http.Request) bo
 		m.limiter.Warn(r.Context(), "h2c-inside", "HTTP/2 without TLS was asked for and not begun: "+
 			"a handler for h2c belongs outside the limiter, or http.Server.Protocols in its place")
 	}
-	if preface {
-		m.limiter.Answered(transport, keying.Unmatched, limiter.AnswerErrorClosed)
-		w.WriteHeader(http.StatusHTTPVersionNotSupported)
-	}
 	return preface
+}
+
+// refusePreface is the handler of connection prefaces. They are charged like any
+// request.
+func refusePreface(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusHTTPVersionNotSupported)
 }

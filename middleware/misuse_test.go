@@ -228,6 +228,42 @@ func TestMiddleware_WarnsOfNothingWhatChiDoesItself(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
+// A preflight that arrives at the limiter was answered by no CORS middleware.
+func TestMiddleware_TellsOfAPreflightOnce(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", noop)
+	for _, tt := range []struct {
+		name                   string
+		around                 func(http.Handler) http.Handler
+		cfg                    middleware.Config
+		method, origin, asksOf string
+		want                   []string
+	}{
+		{"charged, then refused", same, middleware.Config{}, "OPTIONS", "https://a", "GET",
+			[]string{"cors-inside"}},
+		{"answered by CORS", cors, middleware.Config{}, "OPTIONS", "https://a", "GET", nil},
+		{"skipped by the service", same, middleware.Config{
+			Skip: func(r *http.Request) bool { return r.Method == "OPTIONS" },
+		}, "OPTIONS", "https://a", "GET", nil},
+		{"not from a page", same, middleware.Config{}, "OPTIONS", "", "GET", nil},
+		{"for no method", same, middleware.Config{}, "OPTIONS", "https://a", "", nil},
+		{"no OPTIONS", same, middleware.Config{}, "GET", "https://a", "GET", nil},
+	} {
+		l, log := logged(t, perHour(2))
+		m := limiter.Must(middleware.New(l, byAddress, keying.Mux(mux), tt.cfg))
+		h := tt.around(m.Handler(mux))
+		for range 5 {
+			r := httptest.NewRequest(tt.method, "/items/7", nil)
+			r.Header.Set("Origin", tt.origin)
+			r.Header.Set("Access-Control-Request-Method", tt.asksOf)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		assert.Equal(t, tt.want, told(log), tt.name)
+	}
+}
+
+func same(h http.Handler) http.Handler { return h }
+
 // upgrading is a handler that begins HTTP/2 on a connection as those of h2c do:
 // from then on no request of it would pass the limiter.
 func upgrading(began *bool) http.Handler {

@@ -158,17 +158,6 @@ func TestMiddleware_AUserAndItsAddressBothCount(t *testing.T) {
 	}))
 }
 
-// A request that is copied for its mark must look outside as if it was not.
-func TestMiddleware_PatternReachesTheOutside(t *testing.T) {
-	f := newFixture(t, perHour(9))
-	mux := http.NewServeMux()
-	m := f.middleware(t, byAddress, keying.Mux(mux), middleware.Config{})
-	mux.Handle("GET /orders/{id}", m(http.NotFoundHandler()))
-	r := get("/orders/7", "")()
-	m(mux).ServeHTTP(httptest.NewRecorder(), r)
-	assert.Equal(t, "GET /orders/{id}", r.Pattern)
-}
-
 func TestMiddleware_NextSeesTheContextBelowTheMark(t *testing.T) {
 	f := newFixture(t, perHour(9))
 	m := f.middleware(t, byUser, keying.Pattern, middleware.Config{})
