@@ -77,7 +77,8 @@ func readsBody(w http.ResponseWriter, r *http.Request) {
 }
 
 var fates = []fate{
-	{"success", 30_000, 1, noop, (*clients).get},
+	{"success", 30_000, 1, answers(200), (*clients).get},
+	{"silent", 3_000, 7, noop, (*clients).get},
 	{"failure", 30_000, 7, answers(401), (*clients).get},
 	{"redirect", 5_000, 9, answers(303), (*clients).get},
 	{"settled", 5_000, 4, settles(4), (*clients).get},
@@ -87,7 +88,7 @@ var fates = []fate{
 		(*clients).get},
 	{"timeout", 2_000, 7, waits, (*clients).get},
 	{"hijack", 2_000, 7, takesOver, (*clients).get},
-	{"http2-success", 2_000, 1, noop, (*clients).get2},
+	{"http2-success", 2_000, 1, answers(200), (*clients).get2},
 	{"http2-reset", 2_000, 7, waits, (*clients).reset},
 	{"http2-reset-during", 2_000, 7, flushesAndWaits, (*clients).resetDuring},
 	{"leaves-before", 3_000, 7, waits, func(c *clients, user string) { c.leave(user, "GET", "", "") }},

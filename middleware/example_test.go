@@ -86,7 +86,9 @@ func ExampleConfig_byStatus() {
 	login := limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Password") != "correct horse" {
 			w.WriteHeader(http.StatusUnauthorized)
+			return
 		}
+		w.WriteHeader(http.StatusOK) // a handler that writes nothing keeps its cost
 	}))
 	for _, password := range []string{"correct horse", "guess", "correct horse", "guess", "guess"} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/login", nil)

@@ -142,7 +142,10 @@ func TestRedis_WithoutItsServerARequestKeepsItsAnswerAndItsCost(t *testing.T) {
 	server := redistest.Start(t)
 	f, logged := newShared(t, server.Network, server.Addr, 200*time.Millisecond)
 	cfg := middleware.Config{Cost: seven, ByStatus: costByStatus}
-	status := asked(t, f, cfg, func(http.ResponseWriter, *http.Request) { server.Pause() })
+	status := asked(t, f, cfg, func(w http.ResponseWriter, _ *http.Request) {
+		server.Pause()
+		w.WriteHeader(http.StatusOK)
+	})
 	assert.Equal(t, 200, status)
 	assert.Contains(t, logged.String(), "code=settle-failed")
 	server.Resume()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
+	"sync/atomic"
 
 	"github.com/ration-go/ration/internal/settlement"
 	"github.com/ration-go/ration/limiter"
@@ -29,26 +29,49 @@ func Settle(ctx context.Context, cost int64) error { return settlement.Settle(ct
 // settles reports whether the cost of a request may be corrected later.
 func (c *Config) settles() bool { return c.Settles || c.ByStatus != nil }
 
+// settler is a reservation as handlers see it: it records whether they settled it.
+type settler struct {
+	held   *limiter.Reservation
+	called atomic.Bool
+}
+
+// Settle settles the reservation.
+func (s *settler) Settle(ctx context.Context, actual int64) error {
+	s.called.Store(true)
+	return s.held.Settle(ctx, actual)
+}
+
+// used reports whether a handler has called Settle; s is nil if none can.
+func (s *settler) used() bool { return s != nil && s.called.Load() }
+
 // run runs the handler of a request that has paid, or reserved, its cost.
 func (m *Middleware) run(
 	w http.ResponseWriter, r *http.Request, route string, next http.Handler,
 	held *limiter.Reservation, cost int64,
 ) {
+	var handlers *settler
 	if m.cfg.Settles {
+		handlers = &settler{held: held}
 		given := r
-		r = given.WithContext(settlement.With(given.Context(), identify(given), held))
-		defer func() { given.Pattern = r.Pattern }() // as if the mux had got it itself
+		r = given.WithContext(settlement.With(given.Context(), identify(given), handlers))
+		defer copyBack(given, r)
 	}
 	if m.cfg.ByStatus == nil {
 		m.pass(w, r, route, next)
 		return
 	}
-	// What leaves by a panic is not settled: whoever answers then is further out.
+	// A panic skips the rest: an outer layer chooses the status.
 	ctx := r.Context()
 	sent := &recorder{inner: w}
 	m.pass(sent.writer(), r, route, next)
+	if ctx.Err() != nil {
+		return
+	}
 	status, ok := sent.final()
-	if !ok || ctx.Err() != nil || answersGRPC(w.Header()) {
+	if !ok {
+		if !handlers.used() {
+			m.statusUnknown(ctx, sent)
+		}
 		return
 	}
 	err := held.Settle(ctx, m.cfg.ByStatus(status, cost))
@@ -57,10 +80,16 @@ func (m *Middleware) run(
 	}
 }
 
-// answersGRPC reports whether the answer is one of gRPC, whose status says
-// nothing. What the request says of itself is the caller's word.
-func answersGRPC(h http.Header) bool {
-	return strings.HasPrefix(h.Get("Content-Type"), "application/grpc")
+// statusUnknown warns, once, that a handler has returned without a status of its
+// own. An answer that was cut off, a connection that was taken over and an RPC are
+// no mistakes of the service.
+func (m *Middleware) statusUnknown(ctx context.Context, sent *recorder) {
+	if sent.written() && !sent.twice || sent.lost || m.watch.unknown.Swap(true) {
+		return
+	}
+	m.limiter.Warn(ctx, "status-unknown", "a handler returned without writing a status, or wrote "+
+		"two: an outer handler may choose another, so ByStatus is not asked and the cost stands; "+
+		"write one status inside the limiter, or use Settle")
 }
 
 // lost warns, once, that what a request has reserved could not be corrected.

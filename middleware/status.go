@@ -6,31 +6,66 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 )
 
-// recorder is a ResponseWriter that knows the status that was really sent. What
-// handlers get is made by its method writer, with the optional interfaces that
-// the inner one has.
+// recorder is a ResponseWriter that records the final status. Handlers get the
+// result of its method writer, which has the optional interfaces of inner.
 type recorder struct {
-	inner   http.ResponseWriter
-	status  int  // the final one; 0: none yet
-	unknown bool // the connection was taken over, or the answer is cut off
+	inner  http.ResponseWriter
+	status int  // the first final one; 0 if none was written
+	twice  bool // the handler wrote another status later
+	lost   bool // the connection was taken over, or the answer is cut off
+	rpc    bool // the answer is of a protocol that states failures with status 200
 }
 
 // final returns the status that was sent, and whether it is known.
 func (w *recorder) final() (status int, ok bool) {
-	if w.status == 0 {
-		return http.StatusOK, !w.unknown // net/http says so for a silent handler
-	}
-	return w.status, !w.unknown
+	return w.status, w.written() && !w.twice && !w.lost && !w.rpc
 }
 
-// note keeps the first status that is final.
-func (w *recorder) note(status int) {
-	informational := status < http.StatusOK && status != http.StatusSwitchingProtocols
-	if w.status == 0 && !informational {
-		w.status = status
+// written reports whether the status was sent. net/http answers 200 for a handler
+// that writes none, but an outer handler that can still write an error may come
+// first. Writers that only note the status until the body comes, as gin's does,
+// say so by the method Written.
+func (w *recorder) written() bool {
+	if inner, ok := w.inner.(interface{ Written() bool }); ok && !inner.Written() {
+		return false
 	}
+	return w.status != 0
+}
+
+// note records a status that the handler wrote, or caused by writing a body. Of
+// two different ones, net/http sends the first, and other servers the last.
+func (w *recorder) note(status int) {
+	switch informational := status < http.StatusOK && status != http.StatusSwitchingProtocols; {
+	case informational:
+	case w.status == 0:
+		w.status = status
+		w.rpc = status == http.StatusOK && isRPC(w.inner.Header().Get("Content-Type"))
+	case w.status != status:
+		w.twice = true
+	}
+}
+
+// noteBody records the status 200 of a body that has no other.
+func (w *recorder) noteBody() {
+	if w.status == 0 {
+		w.note(http.StatusOK)
+	}
+}
+
+// rpcTypes begin the content types of answers whose HTTP status is 200 also if
+// the call has failed: gRPC, gRPC-Web and the streams of Connect. Its unary calls
+// have real statuses.
+var rpcTypes = [...]string{"application/grpc", "application/connect+"}
+
+// isRPC reports whether the content type of an answer is one of rpcTypes.
+func isRPC(contentType string) bool {
+	return slices.ContainsFunc(rpcTypes[:], func(t string) bool {
+		return len(contentType) >= len(t) && strings.EqualFold(contentType[:len(t)], t)
+	})
 }
 
 // check notes an answer that could not be sent whole. One that must have no body,
@@ -38,7 +73,7 @@ func (w *recorder) note(status int) {
 func (w *recorder) check(err error) {
 	if err != nil && !errors.Is(err, http.ErrBodyNotAllowed) &&
 		!errors.Is(err, http.ErrContentLength) {
-		w.unknown = true
+		w.lost = true
 	}
 }
 
@@ -53,7 +88,7 @@ func (w *recorder) WriteHeader(status int) {
 
 // Write writes with status 200, unless there is one.
 func (w *recorder) Write(p []byte) (int, error) {
-	w.note(http.StatusOK)
+	w.noteBody()
 	n, err := w.inner.Write(p)
 	w.check(err)
 	return n, err
@@ -93,7 +128,7 @@ func (f flusher) Flush() { _ = f.FlushError() } // the same without its error
 func (f flusher) FlushError() error {
 	err := http.NewResponseController(f.w.inner).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {
-		f.w.note(http.StatusOK)
+		f.w.noteBody()
 		f.w.check(err)
 	}
 	return err
@@ -102,7 +137,7 @@ func (f flusher) FlushError() error {
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.w.inner).Hijack()
 	if err == nil {
-		h.w.unknown = true
+		h.w.lost = true
 	}
 	return conn, rw, err
 }
@@ -110,7 +145,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
 	n, err := r.w.inner.(io.ReaderFrom).ReadFrom(src)
 	if n > 0 { // nothing read is nothing written, and a status may follow
-		r.w.note(http.StatusOK)
+		r.w.noteBody()
 	}
 	r.w.check(err)
 	return n, err
@@ -121,7 +156,7 @@ func (p pusher) Push(target string, opts *http.PushOptions) error {
 }
 
 func (s stringWriter) WriteString(text string) (int, error) {
-	s.w.note(http.StatusOK)
+	s.w.noteBody()
 	n, err := s.w.inner.(io.StringWriter).WriteString(text)
 	s.w.check(err)
 	return n, err

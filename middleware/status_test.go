@@ -45,52 +45,43 @@ var sent = []struct {
 	status  int  // 0: none is known, and the rule is not asked
 	only1   bool // not over HTTP/2
 }{
-	{"silent", noop, 200, false},
 	{"body-only", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("x"))
 	}, 200, false},
 	{"empty-body", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(nil)
-		w.WriteHeader(500)
 	}, 200, false},
 	{"string-only", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "x")
-		w.WriteHeader(500)
 	}, 200, false},
 	{"flush-first", func(w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()
-		w.WriteHeader(500)
 	}, 200, false},
 	{"flush-by-controller", func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).Flush()
-		w.WriteHeader(500)
 	}, 200, false},
 	{"copy", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.Copy(w, strings.NewReader("x"))
-		w.WriteHeader(500)
 	}, 200, false},
 	{"read-from", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader("x"))
-		w.WriteHeader(500)
 	}, 200, true},
 	{"read-from-nothing", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader(""))
 		w.WriteHeader(404)
 	}, 404, true},
 	{"explicit", answers(401), 401, false},
-	{"first-of-two", func(w http.ResponseWriter, _ *http.Request) {
+	{"twice-the-same", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(401)
-		w.WriteHeader(200)
+		w.WriteHeader(401)
 	}, 401, false},
 	{"after-1xx", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(103)
 		w.WriteHeader(102)
 		w.WriteHeader(404)
 	}, 404, false},
-	{"silent-after-1xx", answers(103), 200, false},
 	{"switching-protocols", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(101)
-		w.WriteHeader(500)
 	}, 101, true},
 	{"redirect", http.RedirectHandler("/there", http.StatusSeeOther).ServeHTTP, 303, false},
 	{"no-body-allowed", func(w http.ResponseWriter, _ *http.Request) {
@@ -110,6 +101,24 @@ var sent = []struct {
 		<-r.Context().Done()
 	})).ServeHTTP, 503, false},
 
+	{"silent", noop, 0, false},
+	{"silent-after-1xx", answers(103), 0, false},
+	{"copy-of-nothing", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, strings.NewReader(""))
+	}, 0, false},
+	{"two-statuses", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(200)
+		w.WriteHeader(401)
+	}, 0, false},
+	{"body-before-a-status", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "x")
+		w.WriteHeader(401)
+	}, 0, false},
+	{"recovered-inside-after-a-status", recoverer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			panic("mistake")
+		})).ServeHTTP, 0, false},
 	{"panic", func(http.ResponseWriter, *http.Request) { panic("mistake") }, 0, false},
 	{"panic-after-status", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(200)
@@ -334,7 +343,6 @@ func TestByStatus_SeesThroughWritersThatMustBeUnwrapped(t *testing.T) {
 			return
 		}
 		assert.NoError(t, control.Flush())
-		w.WriteHeader(500)
 	}))
 	server := protocol(t, false, authenticate(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(bare{w}, r) })))
