@@ -28,8 +28,7 @@
 //     changes the handler after the route was charged. The limiter sees that, and
 //     says so once, where the request itself is changed; a rewriter that passes
 //     on a copy, as http.StripPrefix does, it cannot see. A budget ByPrincipal
-//     holds all the same, but for a preflight that a rewriter makes a request of:
-//     the limiter lets it pass free.
+//     holds all the same.
 //
 // Everything here is safe for concurrent use.
 package keying

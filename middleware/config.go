@@ -21,14 +21,26 @@ type Config struct {
 	// then what is reserved, so the most that it may cost. It costs some
 	// allocations, a copy of the request among them.
 	Settles bool
-	// ByStatus, if set, returns what a request really cost, at least 0, by the
-	// final status that was sent and by what Cost has reserved: 0 for successes
-	// counts only failures. A handler that has called Settle was first. What has no
-	// status that is known stays reserved: a panic, a caller that has gone, an
-	// answer that is cut off, a connection that was taken over, a gRPC call.
+	// ByStatus, if set, returns what a request really cost, at least 0, from the
+	// final status and from what Cost has reserved. Against guessing, return 0 for
+	// successes and reserved for all else. If the handler has called Settle, its
+	// cost stands.
+	//
+	// It is not called if the status is unknown, and the cost stands: after a handler
+	// that wrote no status or two, a panic, a hijack, a disconnect, and for an RPC
+	// (gRPC, gRPC-Web, Connect streams) that was answered 200. See "Cost known
+	// afterwards" in the package comment.
 	ByStatus func(status int, reserved int64) int64
-	// Skip lets a request pass free, counted as "skipped"; nil means none. It is
-	// asked before anything is charged.
+	// Skip exempts a request if it returns true: nothing is charged, no budget can
+	// refuse it, and it counts as "skipped". nil exempts none. It is called before
+	// the caller is identified.
+	//
+	// Callers get whatever Skip accepts without limit, and so all the code that runs
+	// behind the limiter. Decide by what callers cannot choose, such as the listener
+	// ([http.LocalAddrContextKey]), or accept only a path whose handler does no work,
+	// such as a health check. Never decide by a method or a header alone: a Skip of
+	// all OPTIONS, for instance, lets anybody guess passwords by preflights if the
+	// authentication is behind the limiter.
 	Skip func(*http.Request) bool
 	// Workloads are labels by which callers split their own budgets, for budgets
 	// ByWorkload; the zero value means none.

@@ -43,17 +43,26 @@
 // to all unauthenticated callers, that of a network of addresses (ByTenant), or an
 // overflow account, which callers share while the store has no room for more. A
 // denial by one of those has Retry-After alone. The fields are set
-// before the handler runs, which may remove them, from redirects, say. Pages of
+// before the handler runs, which may remove them, from redirects, say. If it sends
+// informational answers (1xx), they also carry the fields. Pages of
 // other origins see them only where CORS exposes them:
 //
 //	Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After
 //
 // # What counts
 //
-// A request counts when it arrives, whatever becomes of it. A websocket counts
-// once, when it is opened, and so does a stream; its messages are free. A CORS
-// preflight that reaches the limiter is free, and counted as skipped, where the
-// router has a handler for the method that it announces and none for OPTIONS.
+// Every request that reaches the limiter costs tokens, whatever its method, path,
+// headers or protocol are. Nothing that a caller writes makes it free; only
+// Config.Cost and Config.Skip can. net/http itself answers requests that are
+// malformed, and OPTIONS *; they never reach the limiter.
+//
+// A CORS preflight is a request, too: it may carry credentials, which an
+// authentication inside the limiter checks. Mount CORS middleware outside the
+// limiter. It then answers preflights before they cost anything, and pages of
+// other origins can read refusals.
+//
+// A websocket costs once, when it is opened, and so does a stream; its messages
+// are free.
 //
 // # Cost known afterwards
 //
@@ -66,9 +75,25 @@
 // where callers bring them about, by a body that is not valid or too slow, so
 // against guessing give back successes only.
 //
-// A status is that which was really sent: 200 for a handler that says nothing,
-// that of a recoverer further in, and not one of 1xx. Where somebody further out
-// answers, a recoverer or http.TimeoutHandler, it is unknown, and the cost stands.
+// Config.ByStatus is asked only if the final status is known, and otherwise the
+// cost stands. It is known if the handler wrote it inside the limiter, once, in
+// any way: by WriteHeader, by a body, by a flush. It is unknown
+//
+//   - after a handler that wrote nothing. net/http answers 200 for it, but only
+//     after all outer handlers, and frameworks write the errors there that their
+//     handlers return. Call WriteHeader(http.StatusOK), or settle the cost.
+//   - after a handler that wrote two different statuses, or whose writer, such as
+//     gin's, has only noted the status and reports Written() == false.
+//   - after a panic, a hijack, a failed write, or the end of the request's context.
+//   - for the answer 200 of an RPC: a content type that begins with
+//     application/grpc (gRPC, gRPC-Web) or application/connect+ (Connect's
+//     streams). Such an answer states its failure elsewhere. Unary calls of Connect
+//     have real statuses.
+//
+// Other protocols that answer failures with 200, such as GraphQL and JSON-RPC,
+// cannot be told apart: use Settle there. An outer handler that replaces a status
+// that was written is not seen.
+//
 // The fields that tell callers what is left are sent before, and reckon with what
 // was reserved.
 //
@@ -94,11 +119,24 @@
 //	route-rewritten  a request was charged on one route and served on another
 //	route-unknown    a budget names a route that the router does not have
 //	h2c-inside       HTTP/2 without TLS was asked for, and not begun
+//	cors-inside      a CORS preflight was charged or refused
+//	status-unknown   ByStatus was not asked, since a handler wrote no status
 //	settle-failed    ByStatus returned a negative cost, or the store failed then
 //
-// The first two wait for 100 requests. The last is more than a warning: on a
-// connection on which a handler further in began HTTP/2, all requests would go
-// past the limiter, so the request to begin it goes no further.
+// The first two wait for 100 requests.
+//
+// h2c-inside is more than a warning. If an inner handler began HTTP/2 on the
+// connection, all its requests would bypass the limiter. So the limiter removes
+// HTTP2-Settings from requests, and answers a connection preface with 505.
+//
+// cors-inside: a preflight arrived at the limiter and Skip did not exempt it. Each
+// preflight then costs a token, and one that is refused makes the browser fail the
+// request that it is for. Mount the CORS middleware outside the limiter.
+//
+// status-unknown: a handler returned without writing a status, or wrote two, so
+// the cost stands also for successes. Write the status inside the limiter, or use
+// Settle. In gin, call c.Writer.WriteHeaderNow; in echo, answer errors inside the
+// middleware.
 //
 // # Two limiters in one chain
 //
