@@ -167,7 +167,6 @@ const (
 	AnswerNever
 	AnswerUnauthenticated
 	AnswerCanceled
-	AnswerErrorLocal
 	AnswerErrorOpen
 	AnswerErrorClosed
 	AnswerSkipped
@@ -175,7 +174,7 @@ const (
 )
 
 var answerNames = [...]string{"allow", "deny", "never", "unauthenticated", "canceled",
-	"error_local", "error_open", "error_closed", "skipped"}
+	"error_open", "error_closed", "skipped"}
 
 // String returns the label, such as "unauthenticated".
 func (a Answer) String() string { return label(answerNames[:], uint8(a)) }

@@ -105,6 +105,6 @@ func TestObserver_LabelsAreTheNamesThatDashboardsKnow(t *testing.T) {
 	slices.Sort(answers)
 	assert.Equal(t, []string{"allow", "deny", "near_limit", "never", "shadow_allow",
 		"shadow_deny"}, verdicts)
-	assert.Equal(t, []string{"allow", "canceled", "deny", "error_closed", "error_local",
+	assert.Equal(t, []string{"allow", "canceled", "deny", "error_closed",
 		"error_open", "never", "skipped", "unauthenticated"}, answers)
 }

@@ -82,7 +82,7 @@ func TestMetrics_KnownSeriesStartAtZero(t *testing.T) {
 	want := []string{}
 	for _, route := range []string{"GET /orders/{id}", "unmatched"} {
 		for _, outcome := range []string{"allow", "canceled", "deny", "error_closed",
-			"error_local", "error_open", "never", "skipped", "unauthenticated"} {
+			"error_open", "never", "skipped", "unauthenticated"} {
 			want = append(want, fmt.Sprintf(`ration_requests_total{limiter="api",outcome="%s",`+
 				`route="%s",transport="http"} 0`, outcome, route))
 		}
