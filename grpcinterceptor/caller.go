@@ -46,12 +46,8 @@ func (i *Interceptor) origin(ctx context.Context) (from keying.Origin) {
 	if !ok {
 		return from
 	}
-	switch addr := p.Addr.(type) {
-	case nil:
-	case *net.TCPAddr:
-		from.Addr = addr.AddrPort().Addr()
-	default:
-		from.Remote = addr.String()
+	if p.Addr != nil {
+		describe(&from, p)
 	}
 	if p.AuthInfo != nil {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
@@ -59,6 +55,19 @@ func (i *Interceptor) origin(ctx context.Context) (from keying.Origin) {
 		}
 	}
 	return from
+}
+
+// describe notes the address of a peer. The peers of (*grpc.Server).ServeHTTP
+// claim the network "tcp" on every connection, so the local end decides for them.
+func describe(from *keying.Origin, p *peer.Peer) {
+	if addr, ok := p.Addr.(*net.TCPAddr); ok {
+		from.Addr = addr.AddrPort().Addr()
+		return
+	}
+	from.Remote, from.Network = p.Addr.String(), keying.NetworkOf(p.Addr)
+	if from.Network == "tcp" && p.LocalAddr != nil {
+		from.Network = keying.NetworkOf(p.LocalAddr)
+	}
 }
 
 // mark is a context that says whom a limiter was asked about already. It is a

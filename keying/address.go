@@ -12,7 +12,8 @@ import (
 // "address": IPv4 by the whole address, IPv6 by its /64, since a subscriber owns
 // at least that many. Its tenant is the wider network: IPv4 /24, IPv6 /48. The
 // zero value looks at the connection's remote address only, which no caller can
-// forge.
+// forge. A connection of a network without IP addresses has none: the name of a
+// unix socket is chosen by the client, whatever it looks like.
 type Addresses struct {
 	// Proxies are the networks of the proxies in front of this service. Where the
 	// connection comes from one of them, the caller is the right-most address in
@@ -20,13 +21,23 @@ type Addresses struct {
 	// caller without an address. Everything left of that hop is the caller's own
 	// word and is not read. Nil believes no header.
 	Proxies []netip.Prefix
+	// UnixProxy trusts whatever connects over a unix socket as a proxy: the caller
+	// is then read from Header as for Proxies, and has no address if no line states
+	// one. Every process that may connect to the socket can then name any address,
+	// so let the socket's file permissions admit the proxy alone. An abstract socket
+	// (its name begins with "@") has no permissions: do not use UnixProxy with one.
+	// Connections over TCP are not affected.
+	UnixProxy bool
 	// Header is the one that the proxies append to: empty means X-Forwarded-For.
 	Header string
 	// IPv6Bits is the prefix length that counts as one caller: 48 to 128, 0
 	// means 64.
 	IPv6Bits int
 	// Unknown is for callers without an address that can be read, such as those
-	// of a unix socket. The zero value refuses them without a challenge.
+	// of a unix socket: Refuse or OrShared. The zero value refuses them without a
+	// challenge: over HTTP with 403, since a 401 has to state a challenge, and over
+	// gRPC with UNAUTHENTICATED, since gRPC has no challenges. (Package middleware
+	// answers a gRPC call by its HTTP status: PERMISSION_DENIED for 403.)
 	Unknown Absent
 }
 
@@ -48,9 +59,9 @@ func (a Addresses) Validate() error {
 	case a.IPv6Bits != 0 && (a.IPv6Bits < 48 || a.IPv6Bits > 128):
 		return &limiter.ConfigError{Field: "Addresses.IPv6Bits", Value: a.IPv6Bits,
 			Reason: "want 48 to 128, or 0 for 64"}
-	case a.Header != "" && len(a.Proxies) == 0:
+	case a.Header != "" && len(a.Proxies) == 0 && !a.UnixProxy:
 		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
-			Reason: "anybody can send it: want Proxies that are believed"}
+			Reason: "anybody can send it: want Proxies that are believed, or UnixProxy"}
 	case a.Header != "" && !token(a.Header), strings.EqualFold(a.Header, "Host"):
 		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
 			Reason: "want the name of a header such as X-Forwarded-For"}
@@ -62,7 +73,7 @@ func (a Addresses) Validate() error {
 			Reason: `want a challenge such as Bearer realm="api", or no Unknown for none`}
 	case a.Unknown.addresses != nil:
 		return &limiter.ConfigError{Field: "Addresses.Unknown",
-			Reason: "by address, where there is none: want Refuse or Shared"}
+			Reason: "by address, where there is none: want Refuse or OrShared"}
 	}
 	return nil
 }
@@ -75,14 +86,15 @@ func (a *Addresses) header() string {
 	return a.Header
 }
 
-// find returns the address of the caller behind a peer, or the zero Addr. lines
-// returns the values of a header, all lines in order; it is called only where a
-// proxy is trusted.
-func (a *Addresses) find(peer netip.Addr, lines func(name string) []string) netip.Addr {
-	if !a.trusts(peer) || lines == nil {
+// find returns the address of the caller, or the zero Addr. It reads the header
+// only if a proxy is trusted.
+func (a *Addresses) find(from *Origin, network string) netip.Addr {
+	peer := from.peer(network)
+	trusted := a.trusts(peer) || a.UnixProxy && isUnix(network) && !from.Addr.IsValid()
+	if !trusted || from.Header == nil {
 		return peer
 	}
-	hops := lines(a.header())
+	hops := from.Header(a.header())
 	for i := len(hops) - 1; i >= 0; i-- {
 		for rest := hops[i]; ; {
 			cut := strings.LastIndexByte(rest, ',')

@@ -2,9 +2,7 @@ package keying
 
 import (
 	"context"
-	"crypto/tls"
 	"net/http"
-	"net/netip"
 	"slices"
 
 	"github.com/ration-go/ration/limiter"
@@ -113,28 +111,7 @@ func (w Who) Expects() bool { return w.authenticated }
 // proxies, so that an adapter need not describe [Origin.Header] elsewhere.
 func (w Who) ReadsHeader() bool {
 	a := w.absent.addresses
-	return a != nil && a.Proxies != nil
-}
-
-// Origin is where a request came from, as its transport tells it.
-type Origin struct {
-	// Remote is the address of the connection, with or without a port.
-	Remote string
-	// Addr is the same where the transport has it as such; the zero Addr is none, and
-	// Remote is read.
-	Addr netip.Addr
-	// Header returns all lines of a header, in order; nil where there are none.
-	Header func(name string) []string
-	// TLS is the state of the connection; nil where it is not encrypted.
-	TLS *tls.ConnectionState
-}
-
-// peer returns the address at the other end of the connection, or the zero Addr.
-func (o *Origin) peer() netip.Addr {
-	if o.Addr.IsValid() {
-		return canonical(o.Addr)
-	}
-	return parseHop(o.Remote)
+	return a != nil && (a.UnixProxy || len(a.Proxies) > 0)
 }
 
 // Named returns the principal that the authentication named, and whether there
@@ -149,8 +126,8 @@ func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
 
 // Principal returns the caller of a request, or [limiter.ErrNobody]: whom the
 // authentication named, else the certificate's, else what was chosen for callers
-// without a principal. A certificate and an address cost the strings that name
-// them.
+// without a principal. A certificate
+// and an address cost the strings that name them.
 func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, error) {
 	if p, ok := w.Named(ctx); ok {
 		return p, nil
@@ -158,12 +135,12 @@ func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, err
 	if p := w.certificate.certified(from.TLS); !p.Nobody() {
 		return p, nil
 	}
-	return w.absent.principal(from)
+	return w.absent.principal(ctx, &from)
 }
 
-func (a Absent) principal(from Origin) (limiter.Principal, error) {
+func (a Absent) principal(ctx context.Context, from *Origin) (limiter.Principal, error) {
 	if by := a.addresses; by != nil {
-		if p := by.principal(by.find(from.peer(), from.Header)); !p.Nobody() {
+		if p := by.principal(by.find(from, from.network(ctx))); !p.Nobody() {
 			return p, nil
 		}
 		a = by.Unknown

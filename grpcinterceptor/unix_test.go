@@ -1,0 +1,250 @@
+package grpcinterceptor_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/ration-go/ration/grpcinterceptor"
+	"github.com/ration-go/ration/keying"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+)
+
+// serveUnix serves the test service on the unix socket "s" of a new working
+// directory, so that clients can bind their ends to file names without a path.
+func serveUnix(t *testing.T, behindHTTP bool, opts ...grpc.ServerOption) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "unix")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Chdir(dir)
+	listener, err := net.Listen("unix", "s")
+	require.NoError(t, err)
+	server := grpc.NewServer(opts...)
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	if !behindHTTP {
+		go func() { _ = server.Serve(listener) }()
+		t.Cleanup(server.Stop)
+		return
+	}
+	front := &http.Server{Handler: server, Protocols: new(http.Protocols)}
+	front.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = front.Serve(listener) }()
+	t.Cleanup(func() { _ = front.Close() })
+}
+
+// callFrom calls from a client whose end of the socket has the name, "" for none,
+// and returns the status of the call. It speaks gRPC by net/http, which opens a
+// connection in a fraction of the time that a grpc.ClientConn takes.
+func callFrom(name, forwarded string) (string, error) {
+	dialer := &net.Dialer{}
+	if name != "" {
+		dialer.LocalAddr = &net.UnixAddr{Name: name, Net: "unix"}
+		defer func() { _ = os.Remove(name) }()
+	}
+	transport := &http.Transport{Protocols: new(http.Protocols),
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", "s")
+		}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequest("POST", "http://unix"+emptyCall, bytes.NewReader(make([]byte, 5)))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/grpc")
+	r.Header.Set("Te", "trailers")
+	if forwarded != "" {
+		r.Header.Set("X-Forwarded-For", forwarded)
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err = io.Copy(io.Discard, resp.Body); err != nil {
+		return "", err
+	}
+	return resp.Trailer.Get("Grpc-Status") + resp.Header.Get("Grpc-Status"), nil
+}
+
+// socketName is the n-th of many names of a client's socket that read like an
+// address, each another one.
+func socketName(n int) string {
+	ip := netip.AddrFrom4([4]byte{100, byte(n >> 16), byte(n >> 8), byte(n)})
+	return fmt.Sprintf([...]string{
+		"%s", "%s:4711", "::ffff:%s", "[::ffff:%s]:4711", "64:ff9b::%s", "[2001:db8::%s]:80",
+		"fe80::%s%%eth0", "[%s]", "@%s", "@%s:4711",
+	}[n%10], ip)
+}
+
+// believing believes a proxy at 127.0.0.1, whose name a socket can have, too.
+func believing(unknown keying.Absent) keying.Addresses {
+	return keying.Addresses{Unknown: unknown,
+		Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+}
+
+// places are where a call meets a limiter by address.
+var places = []struct {
+	name       string
+	clients    int
+	behindHTTP bool
+	limit      func(*testing.T, *limiter.Limiter, keying.Addresses) grpc.ServerOption
+}{
+	{"interceptor", 10_000, false, intercepted},
+	{"interceptor behind ServeHTTP", 1_000, true, intercepted},
+	{"tap", 1_000, false, func(
+		t *testing.T, l *limiter.Limiter, from keying.Addresses,
+	) grpc.ServerOption {
+		return grpc.InTapHandle(tapOf(t, l, from, grpcinterceptor.Config{}).Handle)
+	}},
+}
+
+func intercepted(t *testing.T, l *limiter.Limiter, from keying.Addresses) grpc.ServerOption {
+	t.Helper()
+	return grpc.ChainUnaryInterceptor(
+		intercept(t, l, keying.ByAddress(from), grpcinterceptor.Config{}).Unary)
+}
+
+const ok, exhausted, unauthenticated = "0", "8", "16" // statuses of calls
+
+func TestCaller_TheNameOfAUnixSocketIsNoAddress(t *testing.T) {
+	for _, place := range places {
+		clients := place.clients
+		for _, tt := range []struct {
+			name     string
+			unknown  keying.Absent
+			statuses map[string]int
+			accounts int64
+		}{
+			{"refused", keying.Refuse("Bearer"), map[string]int{unauthenticated: clients}, 0},
+			{"shared", keying.OrShared(), map[string]int{ok: 10, exhausted: clients - 10}, 1},
+		} {
+			t.Run(place.name+"/"+tt.name, func(t *testing.T) {
+				store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+				l, _ := limiterOver(t, store, perAddress(10))
+				serveUnix(t, place.behindHTTP, place.limit(t, l, believing(tt.unknown)))
+				var mu sync.Mutex
+				var workers sync.WaitGroup
+				got := map[string]int{}
+				for first := range 4 {
+					workers.Go(func() {
+						for n := first; n < clients; n += 4 {
+							code, err := callFrom(socketName(n), "")
+							mu.Lock()
+							if assert.NoError(t, err) {
+								got[code]++
+							}
+							mu.Unlock()
+						}
+					})
+				}
+				workers.Wait()
+				assert.Equal(t, tt.statuses, got)
+				assert.Equal(t, tt.accounts, store.Stats().Accounts)
+			})
+		}
+	}
+}
+
+func TestCaller_TheNameOfAUnixSocketIsNoProxy(t *testing.T) {
+	for _, place := range places {
+		t.Run(place.name, func(t *testing.T) {
+			store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			l, _ := limiterOver(t, store, perAddress(10))
+			serveUnix(t, place.behindHTTP, place.limit(t, l, believing(keying.Absent{})))
+			names := []string{"127.0.0.1", "127.0.0.1:80", "::ffff:127.0.0.1", "@127.0.0.1", ""}
+			for n, name := range names {
+				code, err := callFrom(name, fmt.Sprintf("203.0.113.%d", n))
+				require.NoError(t, err)
+				assert.Equal(t, unauthenticated, code, name)
+			}
+			assert.Zero(t, store.Stats().Accounts)
+		})
+	}
+}
+
+// With UnixProxy, what connects over the socket is a proxy whatever its name is.
+func TestCaller_AProxyOnAUnixSocketCanBeTrusted(t *testing.T) {
+	for _, place := range places {
+		t.Run(place.name, func(t *testing.T) {
+			store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			l, _ := limiterOver(t, store, perAddress(10))
+			from := believing(keying.Absent{})
+			from.UnixProxy = true
+			serveUnix(t, place.behindHTTP, place.limit(t, l, from))
+			got := map[string]int{}
+			for n := range 20 { // the left is the caller's own word
+				code, err := callFrom(socketName(n), fmt.Sprintf("198.51.100.%d, 203.0.113.7", n))
+				require.NoError(t, err)
+				got[code]++
+			}
+			assert.Equal(t, map[string]int{ok: 10, exhausted: 10}, got)
+			for forwarded, want := range map[string]string{"203.0.113.8": ok, "": unauthenticated,
+				"203.0.113.9, unknown": unauthenticated} {
+				code, err := callFrom("203.0.113.9", forwarded)
+				require.NoError(t, err)
+				assert.Equal(t, want, code, forwarded)
+			}
+			assert.EqualValues(t, 2, store.Stats().Accounts)
+		})
+	}
+}
+
+// named is an address of any network, with any text.
+type named struct{ network, text string }
+
+func (n named) Network() string { return n.network }
+func (n named) String() string  { return n.text }
+
+func TestCaller_OnlyNetworksWithIPAddressesHaveOne(t *testing.T) {
+	tcp := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 7), Port: 80}
+	unix := &net.UnixAddr{Name: "203.0.113.7:80", Net: "unix"}
+	local := &net.UnixAddr{Name: "s", Net: "unix"}
+	for _, tt := range []struct {
+		name        string
+		addr, local net.Addr
+		want        codes.Code
+	}{
+		{"tcp", tcp, tcp, codes.OK},
+		{"udp", &net.UDPAddr{IP: net.IPv4(203, 0, 113, 7), Port: 80}, nil, codes.OK},
+		{"tcp by another type", named{"tcp", "203.0.113.7:80"}, tcp, codes.OK},
+		{"tcp that a proxy protocol states", tcp, local, codes.OK},
+		{"unix", unix, local, codes.Unauthenticated},
+		{"unix without a local end", unix, nil, codes.Unauthenticated},
+		{"unix without its network", &net.UnixAddr{Name: "203.0.113.7"}, nil, codes.Unauthenticated},
+		{"unix by another type", named{"unix", "203.0.113.7:80"}, nil, codes.Unauthenticated},
+		{"text that claims tcp", named{"tcp", "203.0.113.7:80"}, local, codes.Unauthenticated},
+		{"vsock", named{"vsock", "203.0.113.7:80"}, nil, codes.Unauthenticated},
+		{"in memory", named{"bufconn", "203.0.113.7:80"}, nil, codes.Unauthenticated},
+		{"no network", named{"", "203.0.113.7:80"}, nil, codes.Unauthenticated},
+		{"no text", named{"tcp", ""}, nil, codes.Unauthenticated},
+		{"nothing", nil, nil, codes.Unauthenticated},
+		{"a nil pointer", (*net.TCPAddr)(nil), nil, codes.Unauthenticated},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, _ := newLimiter(t, standing, perAddress(1))
+			i := intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{})
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: tt.addr, LocalAddr: tt.local})
+			_, err := i.Unary(ctx, empty, &grpc.UnaryServerInfo{FullMethod: emptyCall},
+				func(context.Context, any) (any, error) { return nil, nil })
+			assert.Equal(t, tt.want, status.Code(err))
+		})
+	}
+}
