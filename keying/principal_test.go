@@ -2,10 +2,14 @@ package keying_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ration-go/ration/internal/certtest"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -38,6 +42,28 @@ func TestWithPrincipal_RefusesNobodyAndReservedKinds(t *testing.T) {
 			assert.False(t, ok, "the outer principal must not shine through")
 			assert.Zero(t, got)
 		})
+	}
+}
+
+// The service meant a principal, so no other account may pay in its place.
+func TestWho_APrincipalThatIsNotValidIsCountedAsNobodyElse(t *testing.T) {
+	leaf := certtest.New(t, "CA").Issue(t, x509.Certificate{
+		Subject: pkix.Name{CommonName: "alice"}}).Leaf
+	origin := keying.Origin{Remote: "203.0.113.7:4711", TLS: &tls.ConnectionState{
+		PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}}
+	for _, absent := range []keying.Absent{keying.Refuse("Bearer"), keying.OrShared(),
+		keying.OrAddress(keying.Addresses{})} {
+		who := keying.Authenticated(absent).OrCertificate(keying.CertificateSubject)
+		for _, invalid := range []limiter.Principal{{}, {Kind: "user", Tenant: "acme"}, {ID: "alice"},
+			{Kind: limiter.KindAddress, ID: "203.0.113.8"}} {
+			p, err := who.Principal(with(alice, invalid), origin)
+			assert.ErrorIs(t, err, keying.ErrInvalidPrincipal)
+			assert.ErrorIs(t, err, limiter.ErrNobody, "adapters refuse it as nobody")
+			assert.Zero(t, p)
+		}
+		p, err := who.Principal(with(limiter.Principal{}, alice), origin)
+		assert.NoError(t, err)
+		assert.Equal(t, alice, p, "a later call that is valid counts")
 	}
 }
 

@@ -126,11 +126,16 @@ func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
 
 // Principal returns the caller of a request, or [limiter.ErrNobody]: whom the
 // authentication named, else the certificate's, else what was chosen for callers
-// without a principal. A certificate
+// without a principal. If the authentication called [WithPrincipal] with a
+// principal that is not valid, the error is [ErrInvalidPrincipal]. A certificate
 // and an address cost the strings that name them.
 func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, error) {
-	if p, ok := w.Named(ctx); ok {
-		return p, nil
+	if w.authenticated {
+		if p, stated := stated(ctx); stated && p.Nobody() {
+			return limiter.Principal{}, ErrInvalidPrincipal
+		} else if stated {
+			return p, nil
+		}
 	}
 	if p := w.certificate.certified(from.TLS); !p.Nobody() {
 		return p, nil
