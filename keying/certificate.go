@@ -115,13 +115,30 @@ func appendEscaped(dst []byte, value string) []byte {
 	return dst
 }
 
-// certified returns the caller of a connection by its certificate, if the
-// handshake has verified it. A certificate without a verified chain is any
-// caller's own work, whatever names are in it.
-func (n CertificateName) certified(state *tls.ConnectionState) limiter.Principal {
-	if n == 0 || state == nil || len(state.VerifiedChains) == 0 ||
-		len(state.VerifiedChains[0]) == 0 {
+// certified returns the caller of a connection by its certificate, if that was
+// verified. A certificate that was not is any caller's own work, whatever names
+// are in it.
+func (w *Who) certified(state *tls.ConnectionState) limiter.Principal {
+	if w.certificate == 0 || state == nil {
 		return limiter.Principal{}
 	}
-	return n.Principal(state.VerifiedChains[0][0])
+	leaf := verifiedLeaf(state)
+	if w.verified != nil {
+		leaf = nil
+		if len(state.PeerCertificates) > 0 {
+			leaf = w.verified(state)
+		}
+	}
+	if leaf == nil {
+		return limiter.Principal{}
+	}
+	return w.certificate.Principal(leaf)
+}
+
+// verifiedLeaf returns the certificate that the handshake has verified, or nil.
+func verifiedLeaf(state *tls.ConnectionState) *x509.Certificate {
+	if len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
+		return nil
+	}
+	return state.VerifiedChains[0][0]
 }

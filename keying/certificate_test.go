@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -135,26 +137,89 @@ func TestWho_CertificatesCountOnlyWhereTheyWereVerified(t *testing.T) {
 	who := keying.Authenticated(keying.Refuse("Bearer")).OrCertificate(keying.CertificateSubject)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var found limiter.Principal
-			server := httptest.NewUnstartedServer(http.HandlerFunc(
-				func(_ http.ResponseWriter, r *http.Request) { found, _ = who.Request(r) }))
-			server.TLS = ours.Server(t, tt.auth)
-			server.StartTLS()
-			defer server.Close()
-			config := ours.Client()
-			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				if tt.cert == nil {
-					return &tls.Certificate{}, nil
-				}
-				return tt.cert, nil
-			}
-			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
-			resp, err := client.Get(server.URL)
+			found, err := handshake(t, who, ours.Server(t, tt.auth), ours.Client(), tt.cert)
 			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, tt.want, found)
 		})
 	}
+}
+
+// handshake returns whom who finds behind a certificate, nil for none.
+func handshake(
+	t *testing.T, who keying.Who, server, client *tls.Config, cert *tls.Certificate,
+) (found limiter.Principal, err error) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { found, _ = who.Request(r) }))
+	s.TLS = server
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if cert == nil {
+			return &tls.Certificate{}, nil
+		}
+		return cert, nil
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: client}}
+	resp, err := c.Get(s.URL)
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return found, err
+}
+
+// go-spiffe verifies in a hook, after which VerifiedChains is empty.
+func TestWho_CertificatesCountThatAHookHasVerified(t *testing.T) {
+	ours, theirs := certtest.New(t, "Ours"), certtest.New(t, "Theirs")
+	template := x509.Certificate{URIs: uris(t, "spiffe://acme.example/billing")}
+	trusted, rogue := ours.Issue(t, template), theirs.Issue(t, template)
+	billing := limiter.Principal{Kind: limiter.KindCertificate,
+		ID: "spiffe://acme.example/billing <CN=Ours>"}
+	verify := func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return nil
+		}
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: ours.Pool(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return err
+	}
+	first := func(s *tls.ConnectionState) *x509.Certificate { return s.PeerCertificates[0] }
+	none := func(*tls.ConnectionState) *x509.Certificate { return nil }
+	who := keying.Authenticated(keying.Refuse("Bearer")).OrCertificate(keying.CertificateSPIFFE)
+	for _, tt := range []struct {
+		name  string
+		who   keying.Who
+		cert  *tls.Certificate
+		want  limiter.Principal
+		fails bool
+	}{
+		{"not stated", who, &trusted, limiter.Principal{}, false},
+		{"stated", who.VerifiedBy(first), &trusted, billing, false},
+		{"stated to be none", who.VerifiedBy(none), &trusted, limiter.Principal{}, false},
+		{"no certificate", who.VerifiedBy(first), nil, limiter.Principal{}, false},
+		{"the hook refuses", who.VerifiedBy(first), &rogue, limiter.Principal{}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.NoError(t, tt.who.Validate())
+			config := ours.Server(t, tls.RequestClientCert)
+			config.VerifyConnection = verify
+			found, err := handshake(t, tt.who, config, ours.Client(), tt.cert)
+			assert.Equal(t, tt.fails, err != nil, err)
+			assert.Equal(t, tt.want, found)
+		})
+	}
+}
+
+// The function decides for certificates that the handshake has verified, too.
+func TestWho_VerifiedByTakesThePlaceOfTheHandshake(t *testing.T) {
+	ca := certtest.New(t, "CA")
+	cert := ca.Issue(t, x509.Certificate{Subject: pkix.Name{CommonName: "alice"}})
+	who := keying.Authenticated(keying.Refuse("Bearer")).OrCertificate(keying.CertificateSubject).
+		VerifiedBy(func(*tls.ConnectionState) *x509.Certificate { return nil })
+	found, err := handshake(t, who, ca.Server(t, tls.RequireAndVerifyClientCert), ca.Client(), &cert)
+	require.NoError(t, err)
+	assert.Zero(t, found)
 }
 
 func TestWho_CertificatesComeBetweenTheAuthenticationAndTheRest(t *testing.T) {

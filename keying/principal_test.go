@@ -167,6 +167,10 @@ func TestWho_ValidateNamesWhatIsWrong(t *testing.T) {
 			"Who.OrCertificate"},
 		{"unknown-name-of-certificates", keying.ByAddress(keying.Addresses{}).OrCertificate(5),
 			"Who.OrCertificate"},
+		{"no-function-that-verifies", keying.Authenticated(keying.OrShared()).
+			OrCertificate(keying.CertificateSubject).VerifiedBy(nil), "Who.VerifiedBy"},
+		{"verified-but-not-counted", keying.Authenticated(keying.OrShared()).VerifiedBy(
+			func(*tls.ConnectionState) *x509.Certificate { return nil }), "Who.VerifiedBy"},
 		{"empty-challenge-for-unknown", keying.ByAddress(keying.Addresses{
 			Unknown: keying.Refuse(""),
 		}), "Addresses.Unknown"},

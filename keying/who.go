@@ -2,6 +2,8 @@ package keying
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
 	"slices"
 
@@ -16,6 +18,8 @@ type Who struct {
 	authenticated bool
 	named         bool            // OrCertificate was called
 	certificate   CertificateName // 0: certificates name nobody
+	hooked        bool            // VerifiedBy was called
+	verified      func(*tls.ConnectionState) *x509.Certificate
 	absent        Absent
 }
 
@@ -32,10 +36,34 @@ func ByAddress(a Addresses) Who { return Who{absent: OrAddress(a)} }
 // falls back on what happens to callers without a principal; the principal that
 // the authentication named comes first. The server has to ask for certificates
 // and to verify them, as with tls.VerifyClientCertIfGiven: one that is not
-// verified names nobody. Behind a proxy that ends TLS there is none.
+// verified names nobody. If a hook of the service verifies them, use
+// [Who.VerifiedBy], too. Behind a proxy that ends TLS there is none.
 func (w Who) OrCertificate(name CertificateName) Who {
 	w.certificate = name
 	w.named = true
+	return w
+}
+
+// VerifiedBy returns w that asks the function which client certificate of a
+// connection was verified, in place of VerifiedChains, which is empty if the
+// server's tls.Config verifies by VerifyPeerCertificate or VerifyConnection, as
+// go-spiffe does. The function is called only for connections with a client
+// certificate, by many goroutines; nil means that none was verified. It must not
+// change the state.
+//
+//	who := keying.Authenticated(keying.Refuse("Certificate")).
+//		OrCertificate(keying.CertificateSPIFFE).
+//		VerifiedBy(func(s *tls.ConnectionState) *x509.Certificate {
+//			return s.PeerCertificates[0] // the hook refuses all others
+//		})
+//
+// Answer a certificate only if the handshake fails without a verified one: anybody
+// can make a certificate with any name. Every listener whose requests reach this
+// limiter must verify. For a resumed session crypto/tls calls VerifyConnection but
+// not VerifyPeerCertificate.
+func (w Who) VerifiedBy(verified func(*tls.ConnectionState) *x509.Certificate) Who {
+	w.verified = verified
+	w.hooked = true
 	return w
 }
 
@@ -75,6 +103,9 @@ func (w Who) Validate() error {
 	case w.named && (w.certificate == 0 || w.certificate > CertificateSPIFFE):
 		return &limiter.ConfigError{Field: "Who.OrCertificate", Value: uint8(w.certificate),
 			Reason: "want CertificateSubject, CertificateDNS, CertificateURI or CertificateSPIFFE"}
+	case w.hooked && (w.verified == nil || !w.named):
+		return &limiter.ConfigError{Field: "Who.VerifiedBy",
+			Reason: "want a function, and OrCertificate to say which name counts"}
 	case a.refuse && !printable(a.challenge):
 		return &limiter.ConfigError{Field: "Who.Refuse", Value: a.challenge,
 			Reason: `want a challenge such as Bearer realm="api"`}
@@ -137,7 +168,7 @@ func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, err
 			return p, nil
 		}
 	}
-	if p := w.certificate.certified(from.TLS); !p.Nobody() {
+	if p := w.certified(from.TLS); !p.Nobody() {
 		return p, nil
 	}
 	return w.absent.principal(ctx, &from)
