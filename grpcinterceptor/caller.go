@@ -2,6 +2,7 @@ package grpcinterceptor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 
@@ -22,9 +23,14 @@ func (i *Interceptor) principal(ctx context.Context) (limiter.Principal, error) 
 		i.nobody.Hit()
 		return p, nil
 	}
-	p, err := i.who.Principal(ctx, i.origin(ctx))
+	from := i.origin(ctx)
+	p, err := i.who.Principal(ctx, from)
+	code, message := i.who.Misuse(ctx, from, err)
+	if code != "" && i.callers.First(code) {
+		i.limiter.Warn(ctx, code, message)
+	}
 	switch {
-	case p.Kind == limiter.KindCertificate:
+	case p.Kind == limiter.KindCertificate || errors.Is(err, keying.ErrInvalidPrincipal):
 		i.nobody.Hit()
 	case i.who.Expects() && i.nobody.Miss():
 		i.limiter.Warn(ctx, "no-principal", "no call so far had a principal: the "+

@@ -26,6 +26,7 @@ type Interceptor struct {
 	workloads *keying.Folding
 	cfg       Config
 	nobody    misuse.Streak // calls of callers whom nobody has named
+	callers   misuse.Once   // how callers are named; see keying.Who.Misuse
 	lost      atomic.Bool   // told that a cost could not be corrected
 }
 

@@ -116,6 +116,14 @@
 //
 //	no-route         no request so far matched a route, though budgets go by route
 //	no-principal     no request so far had a principal: wrong order?
+//	proxy-unnamed    all requests so far came through a proxy: see Addresses.Proxies
+//	principal-invalid
+//	                 WithPrincipal was called with an empty Kind or ID, or with a
+//	                 reserved Kind; the request is refused
+//	certificate-unverified
+//	                 a client certificate arrived and was not verified: see
+//	                 keying.Who.VerifiedBy
+//	no-address       a unix socket, without Addresses.UnixProxy and Unknown
 //	route-rewritten  a request was charged on one route and served on another
 //	route-unknown    a budget names a route that the router does not have
 //	h2c-inside       HTTP/2 without TLS was asked for, and not begun
@@ -123,7 +131,7 @@
 //	status-unknown   ByStatus was not asked, since a handler wrote no status
 //	settle-failed    ByStatus returned a negative cost, or the store failed then
 //
-// The first two wait for 100 requests.
+// The first three wait for 100 requests.
 //
 // h2c-inside is more than a warning. If an inner handler began HTTP/2 on the
 // connection, all its requests would bypass the limiter. So the limiter removes

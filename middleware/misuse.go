@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,7 @@ type watch struct {
 	routes    sync.Once     // the routes of budgets were looked up
 	unmatched misuse.Streak // requests that match no route
 	nobody    misuse.Streak // requests of callers whom nobody has named
+	callers   misuse.Once   // how callers are named; see keying.Who.Misuse
 	proxied   misuse.Streak // requests that came through a proxy that nobody has named
 	moved     atomic.Bool   // told that the route changed further in
 	upgraded  atomic.Bool   // told that HTTP/2 began further in
@@ -103,9 +105,13 @@ func (m *Middleware) principal(r *http.Request, p *limiter.Principal) error {
 	var err error
 	*p, err = m.who.Request(r)
 	m.watchProxies(r, p.Kind)
+	code, message := m.who.Misuse(r.Context(), keying.Origin{TLS: r.TLS}, err)
+	if code != "" && m.watch.callers.First(code) {
+		m.limiter.Warn(r.Context(), code, message)
+	}
 	switch {
 	case !m.who.Expects():
-	case err == nil && p.Kind == limiter.KindCertificate:
+	case p.Kind == limiter.KindCertificate || errors.Is(err, keying.ErrInvalidPrincipal):
 		m.watch.nobody.Hit()
 	case m.watch.nobody.Miss():
 		m.limiter.Warn(r.Context(), "no-principal", "no request so far had a principal: the "+

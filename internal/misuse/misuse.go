@@ -3,6 +3,7 @@ package misuse
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 )
 
@@ -27,4 +28,16 @@ func (s *Streak) Hit() {
 // patience allows and none has hit.
 func (s *Streak) Miss() bool {
 	return s.misses.Load() >= 0 && s.misses.Add(1) == Patience
+}
+
+// Once remembers which codes were logged. The zero Once is ready for use, by many
+// goroutines.
+type Once struct {
+	logged sync.Map
+}
+
+// First reports, once for each code, that it was not logged before.
+func (o *Once) First(code string) bool {
+	_, logged := o.logged.LoadOrStore(code, struct{}{})
+	return !logged
 }

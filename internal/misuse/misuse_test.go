@@ -46,3 +46,20 @@ func TestStreak_IsToldOnceByManyGoroutines(t *testing.T) {
 	callers.Wait()
 	assert.EqualValues(t, 1, told.Load())
 }
+
+func TestOnce_IsFirstOnceForEachCode(t *testing.T) {
+	var once misuse.Once
+	var first atomic.Int64
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for _, code := range []string{"a", "b", "a"} {
+				if once.First(code) {
+					first.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	assert.EqualValues(t, 2, first.Load())
+}
