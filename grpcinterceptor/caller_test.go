@@ -120,22 +120,39 @@ func TestHealth_IsFreeUnderADrainedBudget(t *testing.T) {
 	for range 5 {
 		checkHealth(t, server)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	watch, err := grpc_health_v1.NewHealthClient(server.connect(t, "{}")).
-		Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	require.NoError(t, err)
-	_, err = watch.Recv()
+	health := grpc_health_v1.NewHealthClient(server.connect(t, "{}"))
+	_, err = health.List(t.Context(), &grpc_health_v1.HealthListRequest{})
 	require.NoError(t, err)
 
 	seen := log.all()
 	assert.Equal(t, report{"grpc", grpc_health_v1.Health_Check_FullMethodName,
 		limiter.AnswerSkipped}, seen[2])
-	assert.Equal(t, report{"grpc", grpc_health_v1.Health_Watch_FullMethodName,
+	assert.Equal(t, report{"grpc", grpc_health_v1.Health_List_FullMethodName,
 		limiter.AnswerSkipped}, seen[7])
 }
 
-func TestSkip_SaysWhichCallsAreFree(t *testing.T) {
+// A Watch holds a stream for as long as the caller likes.
+func TestHealth_WatchIsNotFree(t *testing.T) {
+	l, log := newLimiter(t, standing, perUser(limiter.PerHour(2)))
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	client := grpc_health_v1.NewHealthClient(
+		start(t, "tcp", chain(i)...).connect(t, "{}"))
+	watch := func(ctx context.Context) codes.Code {
+		stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		require.NoError(t, err)
+		_, err = stream.Recv()
+		return status.Code(err)
+	}
+	alice := as(t, "alice")
+	assert.Equal(t, []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted, codes.Unauthenticated},
+		[]codes.Code{watch(alice), watch(alice), watch(alice), watch(t.Context())})
+	assert.Equal(t, report{"grpc", grpc_health_v1.Health_Watch_FullMethodName,
+		limiter.AnswerDeny}, log.all()[2])
+	assert.False(t, grpcinterceptor.Health(t.Context(), grpc_health_v1.Health_Watch_FullMethodName))
+	assert.False(t, grpcinterceptor.Health(t.Context(), "/grpc.health.v1.Health/Check/"))
+}
+
+func TestSkip_SaysWhichOtherCallsAreFree(t *testing.T) {
 	l, log := newLimiter(t, standing, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Skip: func(_ context.Context, fullMethod string) bool { return fullMethod == emptyCall },
@@ -146,11 +163,11 @@ func TestSkip_SaysWhichCallsAreFree(t *testing.T) {
 		_, err := client.EmptyCall(t.Context(), empty)
 		require.NoError(t, err)
 	}
-	health := grpc_health_v1.NewHealthClient(server.connect(t, "{}"))
-	_, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	assert.Equal(t, codes.Unauthenticated, status.Code(err), "this Skip does not free health")
+	_, err := client.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{})
+	assert.Equal(t, codes.Unauthenticated, status.Code(err))
+	checkHealth(t, server)
 	assert.Equal(t, []limiter.Answer{limiter.AnswerSkipped, limiter.AnswerSkipped,
-		limiter.AnswerSkipped, limiter.AnswerUnauthenticated}, log.answers())
+		limiter.AnswerSkipped, limiter.AnswerUnauthenticated, limiter.AnswerSkipped}, log.answers())
 }
 
 func invoke(ctx context.Context, conn *grpc.ClientConn, method string) codes.Code {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -40,8 +39,8 @@ type Config struct {
 	// own stays reserved: a panic, a caller that has gone or is too late, CANCELED,
 	// DEADLINE_EXCEEDED; so do streams with Messages.
 	ByCode func(code codes.Code, reserved int64) int64
-	// Skip answers which calls are free; they are counted as skipped. Nil means
-	// [Health], which a function of your own should still call. An unknown
+	// Skip answers which calls are free besides those of [Health], which always
+	// are; free calls are counted as skipped. Nil means no others. An unknown
 	// method is shown as [keying.Unmatched], never by the name the caller chose.
 	Skip func(ctx context.Context, fullMethod string) bool
 	// Workloads are labels by which callers split their own budgets, for budgets
@@ -60,13 +59,19 @@ type Config struct {
 	Domain string
 }
 
-// Health reports whether the method is one of grpc.health.v1.Health, by which
-// load balancers decide whether the server lives.
+// Health reports whether the method is Check or List of grpc.health.v1.Health, by
+// which load balancers decide whether the server lives. Watch is not among them:
+// it holds a stream, and a goroutine of the server, for as long as the caller
+// likes, so it costs what other streams cost.
 func Health(_ context.Context, fullMethod string) bool {
-	return strings.HasPrefix(fullMethod, health)
+	return fullMethod == healthCheck || fullMethod == healthList
 }
 
-const health = "/grpc.health.v1.Health/"
+const (
+	healthCheck = "/grpc.health.v1.Health/Check"
+	healthList  = "/grpc.health.v1.Health/List"
+	healthWatch = "/grpc.health.v1.Health/Watch"
+)
 
 // maxPushback is the longest pushback that clients can read.
 const maxPushback = math.MaxInt32 * time.Millisecond
@@ -102,13 +107,15 @@ func (c Config) orDefaults() Config {
 	if c.Cost == nil {
 		c.Cost = one
 	}
-	if c.Skip == nil {
-		c.Skip = Health
-	}
 	if c.Domain == "" {
 		c.Domain = "ration"
 	}
 	return c
+}
+
+// free reports whether calls of the route are free.
+func (c *Config) free(ctx context.Context, route string) bool {
+	return Health(ctx, route) || c.Skip != nil && c.Skip(ctx, route)
 }
 
 // one is what opening a stream costs, and the default of a message.

@@ -102,7 +102,7 @@ func (i *Interceptor) admit(
 	ctx context.Context, route string, req any, cost costFunc, reserve bool,
 ) (*mark, *refusal) {
 	caller := limiter.Caller{Route: route}
-	if i.cfg.Skip(ctx, route) {
+	if i.cfg.free(ctx, route) {
 		return i.skip(ctx, caller), nil
 	}
 	var err error

@@ -67,7 +67,7 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 	t := &Tap{interceptor: i}
 	// A server without the health service learns that by Learn; until then it is
 	// better to answer health checks for nothing than to refuse them.
-	t.know(append([]string{health + "Check", health + "List", health + "Watch"},
+	t.know(append([]string{healthCheck, healthList, healthWatch},
 		i.cfg.Methods...))
 	return t, nil
 }
