@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -41,8 +43,6 @@ func ExampleNew() {
 	// ResourceExhausted <nil>
 }
 
-// In a server it is grpc.NewServer(grpc.InTapHandle(guard.Handle)); here the tap
-// is called by hand, as for an address that tries methods that do not exist.
 func ExampleNewTap() {
 	store := limiter.Must(memstore.New(memstore.Config{}))
 	l := limiter.Must(limiter.New(store, []limiter.Budget{
@@ -50,7 +50,11 @@ func ExampleNewTap() {
 			Routes: []string{keying.Unmatched}},
 	}, limiter.Config{Name: "guard"}))
 	guard := limiter.Must(grpcinterceptor.NewTap(l, keying.Addresses{}, grpcinterceptor.Config{}))
+	server := grpc.NewServer(grpc.InTapHandle(guard.Handle))
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	fmt.Println(guard.Learn(server))
 
+	// The server would call the tap; here an address tries methods that do not exist.
 	ctx := peer.NewContext(context.Background(), &peer.Peer{
 		Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("203.0.113.7:50000")),
 	})
@@ -59,6 +63,7 @@ func ExampleNewTap() {
 		fmt.Println(method, status.Code(err))
 	}
 	// Output:
+	// <nil>
 	// /a.B/C OK
 	// /a.B/D OK
 	// /a.B/E ResourceExhausted

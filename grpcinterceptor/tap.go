@@ -2,6 +2,9 @@ package grpcinterceptor
 
 import (
 	"context"
+	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/tap"
@@ -11,8 +14,9 @@ import (
 )
 
 // Tap refuses calls by address before they become any: calls of methods that the
-// server does not know, too, which no interceptor sees. It is the cheapest
-// refusal, against floods; the budgets of callers belong to an [Interceptor].
+// server does not know and unary calls that never send a message, too, which no
+// interceptor sees. It is the cheapest refusal, against floods; the budgets of
+// callers belong to an [Interceptor].
 //
 //	guard, err := grpcinterceptor.NewTap(l, keying.Addresses{}, grpcinterceptor.Config{})
 //	...
@@ -33,6 +37,8 @@ import (
 type Tap struct {
 	interceptor *Interceptor
 	known       atomic.Pointer[map[string]struct{}] // full methods
+	learned     atomic.Bool                         // Learn was called
+	first       sync.Once                           // the first call was looked at
 }
 
 // NewTap returns the tap of l, which counts addresses. Of the Config it uses
@@ -67,8 +73,7 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 	t := &Tap{interceptor: i}
 	// A server without the health service learns that by Learn; until then it is
 	// better to answer health checks for nothing than to refuse them.
-	t.know(append([]string{healthCheck, healthList, healthWatch},
-		i.cfg.Methods...))
+	t.know(append([]string{healthCheck, healthList, healthWatch}, i.cfg.Methods...))
 	return t, nil
 }
 
@@ -76,10 +81,13 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 // all services are registered. All other calls share the route
 // [keying.Unmatched], as do those of all methods but health before Learn: a
 // budget with that alone in its Routes holds back nothing but unknown methods.
+// If the first call arrives before Learn and a budget goes by routes, that is
+// logged, once, under the code tap-unlearned.
 //
 // The error is that of [Interceptor.Check], about the tap's own limiter; the
 // methods are learnt all the same.
 func (t *Tap) Learn(server Server) error {
+	t.learned.Store(true)
 	t.know(t.interceptor.Routes(server))
 	return t.interceptor.Check(server)
 }
@@ -96,6 +104,7 @@ func (t *Tap) know(methods []string) {
 // the call go on, or returns the refusal as the error of a status. An
 // interceptor of the same limiter that counts addresses does not charge again.
 func (t *Tap) Handle(ctx context.Context, info *tap.Info) (context.Context, error) {
+	t.first.Do(func() { t.checkLearned(ctx) })
 	route := keying.Unmatched
 	if _, ok := (*t.known.Load())[info.FullMethodName]; ok {
 		route = info.FullMethodName
@@ -105,4 +114,33 @@ func (t *Tap) Handle(ctx context.Context, info *tap.Info) (context.Context, erro
 		return ctx, no.status.Err()
 	}
 	return m, nil
+}
+
+// checkLearned warns of budgets that go by routes if Learn was not called.
+func (t *Tap) checkLearned(ctx context.Context) {
+	if t.learned.Load() {
+		return
+	}
+	var budgets []string
+	for _, b := range t.interceptor.limiter.Budgets() {
+		if t.needsLearn(&b) {
+			budgets = append(budgets, b.Name)
+		}
+	}
+	if budgets != nil {
+		t.interceptor.limiter.Warn(ctx, "tap-unlearned", "calls arrive before Tap.Learn, so nearly "+
+			"all methods count as unmatched, and these budgets do not limit the methods that they "+
+			"are for: call Learn once all services are registered",
+			slog.Any("budgets", budgets))
+	}
+}
+
+// needsLearn reports whether the budget tells methods apart that only Learn makes
+// known.
+func (t *Tap) needsLearn(b *limiter.Budget) bool {
+	known := *t.known.Load()
+	return b.Scope&limiter.ByRoute != 0 || slices.ContainsFunc(b.Routes, func(route string) bool {
+		_, ok := known[route]
+		return !ok
+	})
 }

@@ -1,9 +1,13 @@
 package grpcinterceptor_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,12 +17,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // perAddress allows an address so many calls.
@@ -212,6 +220,74 @@ func TestTap_FindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) {
 	var config *limiter.ConfigError
 	require.ErrorAs(t, guard.Learn(server), &config)
 	assert.Equal(t, `Budget "per-address".Routes[1]`, config.Field)
+}
+
+// No interceptor runs before the request message has come, so a caller that sends
+// none holds a stream and a goroutine that only a tap can charge for.
+func TestTap_ChargesUnaryCallsThatNeverSendAMessage(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		tap  bool
+		want codes.Code
+	}{
+		{"with a tap", true, codes.ResourceExhausted},
+		{"with an interceptor alone", false, codes.OK},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, _ := newLimiter(t, standing, perAddress(3))
+			opts := chain(intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{}))
+			if tt.tap {
+				guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
+				opts = append(opts, grpc.InTapHandle(guard.Handle))
+			}
+			conn := start(t, "tcp", opts...).connect(t, "{}")
+			for range 3 {
+				_, err := conn.NewStream(t.Context(), &grpc.StreamDesc{}, emptyCall)
+				require.NoError(t, err)
+			}
+			// The server reads the frames of a connection in order.
+			assert.Equal(t, tt.want, invoke(t.Context(), conn, emptyCall))
+		})
+	}
+}
+
+func TestTap_TellsOnceThatItHasNotLearned(t *testing.T) {
+	server := grpc.NewServer()
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	learn := func(guard *grpcinterceptor.Tap) { require.NoError(t, guard.Learn(server)) }
+	for _, tt := range []struct {
+		name   string
+		budget limiter.Budget
+		before func(*grpcinterceptor.Tap)
+		want   int
+	}{
+		{"a budget on a method", perAddress(9, emptyCall), nil, 1},
+		{"a budget on unknown methods", perAddress(9, keying.Unmatched), nil, 1},
+		{"a budget by route", limiter.Budget{Name: "per-address", Limit: limiter.PerHour(9),
+			Scope: limiter.ByPrincipal | limiter.ByRoute}, nil, 1},
+		{"a budget on all methods", perAddress(9), nil, 0},
+		{"a budget on a method of Config.Methods", perAddress(9, "/proxied.Orders/List"), nil, 0},
+		{"a tap that has learned", perAddress(9, emptyCall), learn, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+				[]limiter.Budget{tt.budget},
+				limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+			guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{
+				Methods: []string{"/proxied.Orders/List"}})
+			if tt.before != nil {
+				tt.before(guard)
+			}
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4zero}})
+			for range 3 {
+				_, err := guard.Handle(ctx, &tap.Info{FullMethodName: emptyCall})
+				require.NoError(t, err)
+			}
+			assert.Equal(t, tt.want, strings.Count(log.String(), "code=tap-unlearned"), log.String())
+			assert.Equal(t, tt.want, strings.Count(log.String(), "budgets=[per-address]"))
+		})
+	}
 }
 
 func TestTap_IsNotAskedBehindServeHTTP(t *testing.T) {
