@@ -25,6 +25,20 @@
 // registered with a nil implementation cannot be told from an unknown one and
 // counts as such.
 //
+// # Calls that never send a message
+//
+// An interceptor of unary calls runs once the request message has come. A caller
+// that opens calls and sends nothing holds a stream and a goroutine of the server
+// for each, and no interceptor charges or sees them. Two bounds are needed:
+// grpc.MaxConcurrentStreams, which is unlimited by default, for the calls of one
+// connection, and a [Tap] with a budget on all methods, which charges a call when
+// its headers arrive. Calls of [Health] pass the tap free, so for these only the
+// first holds, and a bound on connections outside this package, as in a proxy:
+//
+//	server := grpc.NewServer(
+//		grpc.MaxConcurrentStreams(100),
+//		grpc.InTapHandle(guard.Handle), ...)
+//
 // # Streams
 //
 // A stream is charged once, when it opens, and its messages are free. With
@@ -58,11 +72,24 @@
 // # Callers
 //
 // Whom the authentication named comes first, then, if keying.Who.OrCertificate
-// says so, the client certificate that the handshake has verified, then the
-// address. Handlers that charge by themselves, for items of a batch, find the
-// caller with keying.CallerFrom. An authenticated caller costs one allocation.
-// Where none of the first 100 calls has a principal that is logged, once, under
-// the code no-principal.
+// says so, the client certificate that was verified, then the address. A
+// connection that is neither TCP nor UDP, such as a unix socket, has no address:
+// keying.Addresses.UnixProxy and Unknown decide. Handlers that charge by
+// themselves, for items of a batch, find the caller with keying.CallerFrom. An
+// authenticated caller costs one allocation.
+//
+// # Misuse
+//
+// What construction cannot know is logged, through the limiter's Logger, once for
+// each Interceptor or Tap and code:
+//
+//	no-principal            none of the first 100 calls had a principal
+//	principal-invalid       WithPrincipal was called with an empty Kind or ID, or
+//	                        with a reserved Kind; the call is refused
+//	certificate-unverified  a client certificate arrived and was not verified
+//	no-address              a unix socket, without UnixProxy and Unknown
+//	tap-unlearned           calls arrive at a tap before Learn
+//	settle-failed           ByCode returned a negative cost, or the store failed
 //
 // # What a refused client sees
 //

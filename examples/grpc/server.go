@@ -15,7 +15,7 @@ import (
 )
 
 // newServer returns a server that counts its callers by their certificates, and
-// addresses that call what it does not have.
+// by address the calls that no interceptor sees.
 func newServer(creds credentials.TransportCredentials) (*grpc.Server, error) {
 	store, err := memstore.New(memstore.Config{})
 	if err != nil {
@@ -30,6 +30,10 @@ func newServer(creds credentials.TransportCredentials) (*grpc.Server, error) {
 		return nil, err
 	}
 	server := grpc.NewServer(grpc.Creds(creds),
+		// A unary call that never sends its message holds a goroutine, and no
+		// interceptor sees it: the first option bounds these calls on one connection,
+		// the second those of one address.
+		grpc.MaxConcurrentStreams(100),
 		grpc.InTapHandle(guard.Handle),
 		// Authentication by tokens would come first, in both chains: the limiter
 		// counts whom it has verified.
@@ -66,11 +70,13 @@ func newInterceptor(store limiter.Store) (*grpcinterceptor.Interceptor, error) {
 	})
 }
 
-// newTap limits calls of unknown methods, which no interceptor ever sees.
+// newTap limits what no interceptor ever sees: calls of unknown methods, and calls
+// that open and never send a message.
 func newTap(store limiter.Store) (*grpcinterceptor.Tap, error) {
 	l, err := limiter.New(store, []limiter.Budget{
 		{Name: "unknown", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(5),
 			Routes: []string{keying.Unmatched}},
+		{Name: "opens", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(200)},
 	}, limiter.Config{Name: "guard"})
 	if err != nil {
 		return nil, err
