@@ -268,6 +268,7 @@ func TestTap_TellsOnceThatItHasNotLearned(t *testing.T) {
 		{"a budget on all methods", perAddress(9), nil, 0},
 		{"a budget on a method of Config.Methods", perAddress(9, "/proxied.Orders/List"), nil, 0},
 		{"a tap that has learned", perAddress(9, emptyCall), learn, 0},
+		{"a tap that has learned, and unknown methods", perAddress(9, keying.Unmatched), learn, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
@@ -100,66 +101,100 @@ func believing(unknown keying.Absent) keying.Addresses {
 		Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 }
 
+// judge answers what a limiter by address says of a call.
+type judge func(ctx context.Context) error
+
+func interceptorOf(t *testing.T, l *limiter.Limiter, from keying.Addresses) judge {
+	t.Helper()
+	i := intercept(t, l, keying.ByAddress(from), grpcinterceptor.Config{})
+	return func(ctx context.Context) error {
+		_, err := i.Unary(ctx, empty, &grpc.UnaryServerInfo{FullMethod: emptyCall},
+			func(context.Context, any) (any, error) { return nil, nil })
+		return err
+	}
+}
+
+func handleOf(t *testing.T, l *limiter.Limiter, from keying.Addresses) judge {
+	t.Helper()
+	guard := tapOf(t, l, from, grpcinterceptor.Config{})
+	return func(ctx context.Context) error {
+		_, err := guard.Handle(ctx, &tap.Info{FullMethodName: emptyCall})
+		return err
+	}
+}
+
+// asInterceptor asks where interceptors are asked, and asTap where taps are.
+func asInterceptor(ask judge) grpc.ServerOption {
+	return grpc.ChainUnaryInterceptor(func(
+		ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	) (any, error) {
+		if err := ask(ctx); err != nil {
+			return nil, err
+		}
+		return handler(ctx, req)
+	})
+}
+
+func asTap(ask judge) grpc.ServerOption {
+	return grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+		return ctx, ask(ctx)
+	})
+}
+
 // places are where a call meets a limiter by address.
 var places = []struct {
 	name       string
 	clients    int
 	behindHTTP bool
-	limit      func(*testing.T, *limiter.Limiter, keying.Addresses) grpc.ServerOption
+	limit      func(*testing.T, *limiter.Limiter, keying.Addresses) judge
+	option     func(judge) grpc.ServerOption
 }{
-	{"interceptor", 10_000, false, intercepted},
-	{"interceptor behind ServeHTTP", 1_000, true, intercepted},
-	{"tap", 1_000, false, func(
-		t *testing.T, l *limiter.Limiter, from keying.Addresses,
-	) grpc.ServerOption {
-		return grpc.InTapHandle(tapOf(t, l, from, grpcinterceptor.Config{}).Handle)
-	}},
-}
-
-func intercepted(t *testing.T, l *limiter.Limiter, from keying.Addresses) grpc.ServerOption {
-	t.Helper()
-	return grpc.ChainUnaryInterceptor(
-		intercept(t, l, keying.ByAddress(from), grpcinterceptor.Config{}).Unary)
+	{"interceptor", 10_000, false, interceptorOf, asInterceptor},
+	{"interceptor behind ServeHTTP", 1_000, true, interceptorOf, asInterceptor},
+	{"tap", 1_000, false, handleOf, asTap},
 }
 
 const ok, exhausted, unauthenticated = "0", "8", "16" // statuses of calls
 
+// Each call is judged by a limiter of each choice.
 func TestCaller_TheNameOfAUnixSocketIsNoAddress(t *testing.T) {
 	for _, place := range places {
-		clients := place.clients
-		for _, tt := range []struct {
-			name     string
-			unknown  keying.Absent
-			statuses map[string]int
-			accounts int64
-		}{
-			{"refused", keying.Refuse("Bearer"), map[string]int{unauthenticated: clients}, 0},
-			{"shared", keying.OrShared(), map[string]int{ok: 10, exhausted: clients - 10}, 1},
-		} {
-			t.Run(place.name+"/"+tt.name, func(t *testing.T) {
-				store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
-				l, _ := limiterOver(t, store, perAddress(10))
-				serveUnix(t, place.behindHTTP, place.limit(t, l, believing(tt.unknown)))
-				var mu sync.Mutex
-				var workers sync.WaitGroup
-				got := map[string]int{}
-				for first := range 4 {
-					workers.Go(func() {
-						for n := first; n < clients; n += 4 {
-							code, err := callFrom(socketName(n), "")
-							mu.Lock()
-							if assert.NoError(t, err) {
-								got[code]++
-							}
-							mu.Unlock()
-						}
-					})
-				}
-				workers.Wait()
-				assert.Equal(t, tt.statuses, got)
-				assert.Equal(t, tt.accounts, store.Stats().Accounts)
-			})
-		}
+		t.Run(place.name, func(t *testing.T) {
+			refusing := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			sharing := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			l, _ := limiterOver(t, refusing, perAddress(10))
+			refuse := place.limit(t, l, believing(keying.Refuse("Bearer")))
+			l, _ = limiterOver(t, sharing, perAddress(10))
+			share := place.limit(t, l, believing(keying.OrShared()))
+
+			var mu sync.Mutex
+			refused, shared := map[codes.Code]int{}, map[codes.Code]int{}
+			serveUnix(t, place.behindHTTP, place.option(func(ctx context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				refused[status.Code(refuse(ctx))]++
+				shared[status.Code(share(ctx))]++
+				return nil
+			}))
+			var workers sync.WaitGroup
+			for first := range 4 {
+				workers.Go(func() {
+					for n := first; n < place.clients; n += 4 {
+						code, err := callFrom(socketName(n), "")
+						assert.NoError(t, err)
+						assert.Equal(t, ok, code)
+					}
+				})
+			}
+			workers.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Equal(t, map[codes.Code]int{codes.Unauthenticated: place.clients}, refused)
+			assert.Zero(t, refusing.Stats().Accounts)
+			assert.Equal(t, map[codes.Code]int{codes.OK: 10,
+				codes.ResourceExhausted: place.clients - 10}, shared)
+			assert.EqualValues(t, 1, sharing.Stats().Accounts)
+		})
 	}
 }
 
@@ -168,7 +203,7 @@ func TestCaller_TheNameOfAUnixSocketIsNoProxy(t *testing.T) {
 		t.Run(place.name, func(t *testing.T) {
 			store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
 			l, _ := limiterOver(t, store, perAddress(10))
-			serveUnix(t, place.behindHTTP, place.limit(t, l, believing(keying.Absent{})))
+			serveUnix(t, place.behindHTTP, place.option(place.limit(t, l, believing(keying.Absent{}))))
 			names := []string{"127.0.0.1", "127.0.0.1:80", "::ffff:127.0.0.1", "@127.0.0.1", ""}
 			for n, name := range names {
 				code, err := callFrom(name, fmt.Sprintf("203.0.113.%d", n))
@@ -188,7 +223,7 @@ func TestCaller_AProxyOnAUnixSocketCanBeTrusted(t *testing.T) {
 			l, _ := limiterOver(t, store, perAddress(10))
 			from := believing(keying.Absent{})
 			from.UnixProxy = true
-			serveUnix(t, place.behindHTTP, place.limit(t, l, from))
+			serveUnix(t, place.behindHTTP, place.option(place.limit(t, l, from)))
 			got := map[string]int{}
 			for n := range 20 { // the left is the caller's own word
 				code, err := callFrom(socketName(n), fmt.Sprintf("198.51.100.%d, 203.0.113.7", n))

@@ -58,10 +58,12 @@ func (pipe) Network() string { return "" }
 // An address that the transport has as such, such as from the PROXY protocol, is
 // not the client's to choose, whatever carries the connection.
 func TestOrigin_AnAddressCountsOnEveryNetwork(t *testing.T) {
-	p, err := keying.ByAddress(keying.Addresses{}).Principal(t.Context(),
-		keying.Origin{Addr: netip.MustParseAddr("203.0.113.7"), Network: "unix"})
-	require.NoError(t, err)
-	assert.Equal(t, "203.0.113.7", p.ID)
+	for _, from := range []keying.Addresses{{}, {UnixProxy: true}} {
+		p, err := keying.ByAddress(from).Principal(t.Context(), keying.Origin{
+			Addr: netip.MustParseAddr("203.0.113.7"), Network: "unix", Header: forged.Values})
+		require.NoError(t, err)
+		assert.Equal(t, "203.0.113.7", p.ID)
+	}
 }
 
 func TestAddresses_UnixProxyTrustsTheSocketAndNothingElse(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"sync"
@@ -90,42 +91,53 @@ func storeOf(t *testing.T) (*limiter.Limiter, *memstore.Store) {
 	return l, store
 }
 
+// Each request is judged by a limiter of each choice.
 func TestMiddleware_TheNameOfAUnixSocketIsNoAddress(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		clients  int
+	const clients = 10_000
+	choices := []struct {
 		unknown  keying.Absent
-		statuses map[int]int
+		want     map[int]int // statuses
 		accounts int64
+		store    *memstore.Store
+		handler  http.Handler
+		got      map[int]int
 	}{
-		{"refused", 10_000, keying.Refuse(challenge), map[int]int{401: 10_000}, 0},
-		{"refused without a challenge", 1_000, keying.Absent{}, map[int]int{403: 1_000}, 0},
-		{"shared", 10_000, keying.OrShared(), map[int]int{200: 10, 429: 9_990}, 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			l, store := storeOf(t)
-			m := limiter.Must(middleware.New(l, keying.ByAddress(believing(tt.unknown)),
-				keying.Pattern, middleware.Config{}))
-			serveUnix(t, m.Handler(http.HandlerFunc(noop)))
-			var mu sync.Mutex
-			var clients sync.WaitGroup
-			got := map[int]int{}
-			for first := range 4 {
-				clients.Go(func() {
-					for n := first; n < tt.clients; n += 4 {
-						status, err := getFrom(socketName(n), n%100 == 0, "")
-						mu.Lock()
-						if assert.NoError(t, err) {
-							got[status]++
-						}
-						mu.Unlock()
-					}
-				})
+		{unknown: keying.Refuse(challenge), want: map[int]int{401: clients}},
+		{unknown: keying.Absent{}, want: map[int]int{403: clients}},
+		{unknown: keying.OrShared(), want: map[int]int{200: 10, 429: clients - 10}, accounts: 1},
+	}
+	for i := range choices {
+		c := &choices[i]
+		l, store := storeOf(t)
+		c.store, c.got = store, map[int]int{}
+		c.handler = limiter.Must(middleware.New(l, keying.ByAddress(believing(c.unknown)),
+			keying.Pattern, middleware.Config{})).Handler(http.HandlerFunc(noop))
+	}
+	var mu sync.Mutex
+	serveUnix(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range choices {
+			w := httptest.NewRecorder()
+			c.handler.ServeHTTP(w, r)
+			c.got[w.Code]++
+		}
+	}))
+	var workers sync.WaitGroup
+	for first := range 4 {
+		workers.Go(func() {
+			for n := first; n < clients; n += 4 {
+				_, err := getFrom(socketName(n), n%11 == 0, "")
+				assert.NoError(t, err)
 			}
-			clients.Wait()
-			assert.Equal(t, tt.statuses, got)
-			assert.EqualValues(t, tt.accounts, store.Stats().Accounts)
 		})
+	}
+	workers.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for _, c := range choices {
+		assert.Equal(t, c.want, c.got)
+		assert.Equal(t, c.accounts, c.store.Stats().Accounts)
 	}
 }
 
