@@ -1,5 +1,5 @@
 // Package chiroute finds the route of a request in a chi router, before its
-// handler runs and wherever the limiter is mounted: Use at the root, With,
+// handler runs and in every placement of the limiter: Use at the root, With,
 // Group, inside Route or Mount, or wrapped around the router.
 //
 //	router := chi.NewRouter()
@@ -9,22 +9,26 @@
 //	router.Use(limit.Handler)
 //	router.Get("/orders/{id}", order) // route "GET /orders/{id}"
 //
-// New gets the outermost router: a router that is mounted as a chi.Router shows
-// its routes, one inside a plain http.Handler is one route, that of its mount.
-// Middleware that rewrites paths or methods belongs outside the limiter, so that
-// both look at the same request. So do CleanPath and StripSlashes beside a route
-// such as "/*", which has the unclean path, too; without one trailing slashes and
-// unclean paths need no care: the route without them counts.
+// Pass the outermost router to New. If a router is mounted as a chi.Router, its
+// routes are known; if it is mounted inside a plain http.Handler, all of it is one
+// route, that of the mount.
 //
-// Used by a Group or With, a limiter sees only what chi has matched there: neither
-// 404 nor 405 of other paths.
+// Middleware that rewrites paths or methods belongs outside the limiter, so that
+// the limiter and the router see the same request. CleanPath and StripSlashes
+// may be inside unless the router has a route such as "/*", which also matches
+// the path before it is cleaned.
+//
+// In a Group or behind With, a limiter sees only the requests that chi has matched
+// there: no 404 and no 405 of other paths.
 package chiroute
 
 import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-chi/chi/v5"
 
@@ -34,20 +38,25 @@ import (
 // Router finds routes in a chi router. It is safe for concurrent use; the zero
 // Router is not usable, see [New].
 type Router struct {
-	read     func() *level // reads the router anew
-	tree     func() *level // what was read at the first request
-	contexts sync.Pool     // of *chi.Context, for looking ahead
+	given  chi.Routes
+	tree   func() *level           // of given; read at the first request
+	others sync.Map                // *chi.Mux to func() *level: other outermost routers
+	outer  atomic.Pointer[chi.Mux] // the last of those; nil if given is outermost
+
+	contexts sync.Pool // of *chi.Context, for looking ahead
 }
 
-// New returns the routes of router, the outermost one: that which the server
-// calls, or a limiter around it. Its routes may be registered later, until the
-// first request. Like chi, it panics where there is no router at all.
+// New returns the routes of router. Pass the outermost router: the one that the
+// server calls. If router is mounted in another, Route finds the whole pattern all
+// the same, but [Router.Routes] lists the routes of router alone until the first
+// request shows which router is outermost. Routes may be registered after New,
+// until the first request. New panics if router is nil, as chi does.
 func New(router chi.Routes) *Router {
 	if router == nil {
 		panic("chiroute: New of a nil router")
 	}
-	r := &Router{read: func() *level { return newLevel(router, nil) }}
-	r.tree = sync.OnceValue(r.read)
+	r := &Router{given: router}
+	r.tree = sync.OnceValue(func() *level { return newLevel(router, nil) })
 	r.contexts.New = func() any { return chi.NewRouteContext() }
 	return r
 }
@@ -55,65 +64,91 @@ func New(router chi.Routes) *Router {
 // Route returns the pattern that the request will be, or was, routed to. It is
 // a keying.Route:
 //
-//	"GET /orders/{id}"  registered for GET; HEAD shares it, where chi's GetHead serves it
+//	"GET /orders/{id}"  registered for GET; HEAD shares it if it is served as GET
 //	"/orders/{id}"      registered for all methods (Handle)
-//	"/static/*"         all of what is mounted, where that is no chi router
+//	"/static/*"         everything below a mounted handler that is no chi router
 //
-// ok is false where the router has no such route (404) or not for this method
-// (405). Behind With or Group, where chi knows the whole pattern, it costs no
-// allocation; else the router's own look-up.
+// If the router has no such route (404), or not for this method (405), ok is
+// false, with three exceptions that middleware further in may serve: HEAD counts as
+// GET (chi's GetHead), and "/x/" and "//x" count as "/x" (StripSlashes, CleanPath).
+// Without that middleware such a request gets a 404 or 405 and still uses tokens
+// of the route, but it is never free and never gets another account.
+//
+// Behind With or Group, when chi has matched the whole pattern, Route does not
+// allocate; otherwise it costs one look-up in the router.
 func (r *Router) Route(req *http.Request) (pattern string, ok bool) {
 	if asked, ok := keying.Asked(req); ok {
 		return asked, slices.Contains(r.Routes(), asked)
 	}
 	live := chi.RouteContext(req.Context())
 	if live == nil {
-		return r.ahead(r.tree(), req.Method, requestPath(req.URL.RawPath, req.URL.Path))
+		return r.ahead(r.tree(), req.Method, routePath("", req))
 	}
 	method := live.RouteMethod
 	if method == "" {
 		method = req.Method
 	}
-	here, last := r.tree().walk(live.RoutePatterns, method)
+	at := r.outermost(live).walk(live.RoutePatterns, method)
 	switch {
-	case here == nil:
-		return last.route(method)
-	case last == nil && live.RoutePath == "":
-		return r.ahead(here, method, requestPath(req.URL.RawPath, req.URL.Path))
+	case at.level == nil:
+		return at.route, true
+	case at.bare:
+		return r.ahead(at.level, method, "/")
+	case len(live.RoutePatterns) == 0:
+		return r.ahead(at.level, method, routePath(live.RoutePath, req))
 	default:
-		return r.ahead(here, method, remainder(live, last))
+		return r.ahead(at.level, method, remainder(live, req))
 	}
 }
 
-// requestPath returns the path that chi routes by, outside of sub-routers.
-func requestPath(raw, decoded string) string {
+// outermost returns the routes of the router that chi entered first.
+func (r *Router) outermost(live *chi.Context) *level {
+	router, ok := live.Routes.(*chi.Mux)
+	if !ok || chi.Routes(router) == r.given {
+		return r.tree()
+	}
+	tree, known := r.others.Load(router)
+	if !known {
+		tree, _ = r.others.LoadOrStore(router,
+			sync.OnceValue(func() *level { return newLevel(router, nil) }))
+		r.outer.Store(router)
+	}
+	return tree.(func() *level)()
+}
+
+// routePath returns the path by which the outermost router routes.
+func routePath(set string, req *http.Request) string {
 	switch {
-	case raw != "":
-		return raw
-	case decoded != "":
-		return decoded
+	case set != "":
+		return set // by middleware
+	case req.URL.RawPath != "":
+		return req.URL.RawPath
+	case req.URL.Path != "":
+		return req.URL.Path
 	default:
 		return "/"
 	}
 }
 
-// remainder returns the path that is left for the sub-router at last; nil is the
-// root, whose path another middleware has set.
-func remainder(live *chi.Context, last *entry) string {
-	if last != nil && last.bare {
-		return "/"
-	}
-	// Until the sub-router is entered, the rest is the value of the wildcard that
-	// it is mounted on; then it is RoutePath, and the value is empty.
-	if n := len(live.URLParams.Values) - 1; last != nil && n >= 0 && live.URLParams.Values[n] != "" {
+// remainder returns the path that is left for the router that chi has matched
+// last. Before chi enters that router, this is the value of the wildcard; then
+// it is RoutePath, and chi has emptied the value. If the value was empty from the
+// start, RoutePath may still be the outer router's, which then ends in "/".
+func remainder(live *chi.Context, req *http.Request) string {
+	n := len(live.URLParams.Keys) - 1
+	if n >= 0 && n < len(live.URLParams.Values) && live.URLParams.Values[n] != "" {
 		return "/" + live.URLParams.Values[n]
 	}
-	return requestPath(live.RoutePath, "")
+	outer := req.PathValue("*") == "" && strings.HasSuffix(live.RoutePath, "/")
+	if outer || live.RoutePath == "" {
+		return "/"
+	}
+	return live.RoutePath
 }
 
-// ahead looks the route up that the router at l will take. A path that has no
-// route is tried as middleware further in may clean it, so that its spelling is
-// no way to another account.
+// ahead looks up the route that the router at l will take. A path without a route
+// is tried as middleware further in may clean it: its spelling gives no access to
+// another account.
 func (r *Router) ahead(l *level, method, p string) (string, bool) {
 	pattern, ok := r.find(l, method, p)
 	if !ok {
@@ -124,7 +159,7 @@ func (r *Router) ahead(l *level, method, p string) (string, bool) {
 	return pattern, ok
 }
 
-// find looks up HEAD as chi's GetHead does: GET where HEAD has no route.
+// find looks up HEAD as chi's GetHead does: as GET if HEAD has no route.
 func (r *Router) find(l *level, method, p string) (string, bool) {
 	pattern, ok := r.findMethod(l, method, p)
 	if !ok && method == http.MethodHead {
@@ -133,22 +168,23 @@ func (r *Router) find(l *level, method, p string) (string, bool) {
 	return pattern, ok
 }
 
+// findMethod asks chi, level by level. The result of Find is not used: it enters a
+// mounted router even if a handler is registered at the mount for the method. The
+// patterns that Find has noted say what is matched at each level.
 func (r *Router) findMethod(l *level, method, p string) (string, bool) {
 	// The request's own context is never lent: a look-up writes to it.
 	ctx := r.contexts.Get().(*chi.Context)
 	defer r.contexts.Put(ctx)
 	for {
 		ctx.Reset()
-		if l.router.Find(ctx, method, p) == "" {
-			return "", false
+		l.router.Find(ctx, method, p)
+		at := l.walk(ctx.RoutePatterns, method)
+		switch {
+		case at.level == nil:
+			return at.route, true
+		case !at.bare:
+			return "", false // the router at that level has no match
 		}
-		sub, last := l.walk(ctx.RoutePatterns, method)
-		if sub == nil {
-			return last.route(method)
-		}
-		// chi stops at the bare path of a mounted router, which goes on at "/".
-		if l, p = sub, "/"; last == nil || !last.bare {
-			return "", false
-		}
+		l, p = at.level, "/" // Find stops at the path of a mount itself
 	}
 }

@@ -1,7 +1,6 @@
 package chiroute
 
 import (
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -10,144 +9,125 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// level is the routes of one router by the patterns that they are registered
-// with. The levels of mounted routers hang below their entries, so that the
-// patterns in a chi.Context lead to the route without joining them. It is as
-// large as the router's own tree, whatever callers send, and immutable.
+// level is the routes of one router, by the patterns with which they are
+// registered. The levels of mounted routers hang below their entries, so the
+// patterns in a chi.Context lead to the route without being joined. Its size is
+// that of the router's own tree, whatever callers send. It is immutable.
 type level struct {
 	router  chi.Routes
+	prefix  []string // the patterns that lead here
 	entries map[string]*entry
+	mounts  map[string]position // by "/api" and "/api/", for "/api/*"
 }
 
 // entry is one pattern of a router.
 type entry struct {
-	routes map[string]string // route by method
-	below  *level            // the router mounted here; nil at a handler
-	bare   bool              // the path of a mount itself, without a rest
+	routes map[string]string // by method, for methods with a handler of their own
+	below  *level            // the router mounted here; nil if there is none
+}
+
+// position is how far the patterns of a request lead.
+type position struct {
+	level *level // the router that decides next; nil at a handler
+	bare  bool   // chi routes "/" there
+	route string // of the handler
 }
 
 // newLevel reads the routes of a router that is mounted below prefix.
 func newLevel(router chi.Routes, prefix []string) *level {
-	l := &level{router: router, entries: map[string]*entry{}}
+	l := &level{router: router, prefix: prefix, entries: map[string]*entry{},
+		mounts: map[string]position{}}
 	for _, route := range router.Routes() {
-		patterns := append(slices.Clone(prefix), route.Pattern)
-		e := l.at(route.Pattern)
-		e.add(route, patterns)
-		if route.SubRoutes != nil {
-			e.below = newLevel(route.SubRoutes, patterns)
+		e := l.entries[route.Pattern]
+		if e == nil {
+			e = &entry{routes: map[string]string{}}
+			l.entries[route.Pattern] = e
+		}
+		e.add(route, l.full(route.Pattern))
+		// Only the pattern of the mount has a handler for all methods.
+		if route.SubRoutes != nil && route.Handlers["*"] != nil {
+			e.below = newLevel(route.SubRoutes, append(slices.Clone(prefix), route.Pattern))
 		}
 	}
-	for pattern, e := range maps.Clone(l.entries) {
-		if mount, ok := strings.CutSuffix(pattern, "/*"); ok && mount != "" {
-			l.at(mount).lead(e)
-			l.at(mount + "/").lead(e)
+	for pattern, e := range l.entries {
+		if mount, ok := strings.CutSuffix(pattern, "/*"); ok {
+			at := position{level: e.below, bare: true, route: l.full(pattern)}
+			l.mounts[mount], l.mounts[mount+"/"] = at, at
 		}
 	}
 	return l
 }
 
-// lead makes e, the path of a mount itself, lead to where the mount leads: chi
-// keeps "/api" and "/api/" beside "/api/*" and does not list them.
-func (e *entry) lead(mount *entry) {
-	e.below, e.bare = mount.below, true
-	if mount.below != nil {
-		return
-	}
-	for method, route := range mount.routes {
-		if e.routes[method] == "" {
-			e.routes[method] = route
-		}
-	}
-}
-
-func (l *level) at(pattern string) *entry {
-	e := l.entries[pattern]
-	if e == nil {
-		e = &entry{routes: map[string]string{}}
-		l.entries[pattern] = e
-	}
-	return e
+// full returns the whole pattern, as chi states it.
+func (l *level) full(pattern string) string {
+	patterns := append(slices.Clone(l.prefix), pattern)
+	return (&chi.Context{RoutePatterns: patterns}).RoutePattern()
 }
 
 // add notes the route of each method that has a handler of its own.
-func (e *entry) add(route chi.Route, patterns []string) {
-	full := (&chi.Context{RoutePatterns: patterns}).RoutePattern()
+func (e *entry) add(route chi.Route, full string) {
 	all := route.Handlers["*"]
 	for method, handler := range route.Handlers {
 		switch {
 		case method == "*":
-		case same(handler, all):
+		case all != nil && same(handler, all):
 			e.routes[method] = full
+		case method == http.MethodHead:
+			e.routes[method] = http.MethodGet + " " + full
 		default:
 			e.routes[method] = method + " " + full
 		}
 	}
-	if e.routes[http.MethodHead] == "" {
-		return
-	}
-	e.routes[http.MethodHead] = http.MethodGet + " " + full
-	if get := e.routes[http.MethodGet]; get != "" {
-		e.routes[http.MethodHead] = get
-	}
 }
 
-// same reports whether a handler is the one registered for all methods. Where
-// that cannot be told, it is: methods then share an account.
-func same(handler, all http.Handler) bool {
-	a, b := reflect.ValueOf(handler), reflect.ValueOf(all)
-	switch {
-	case all == nil || a.Type() != b.Type():
-		return false
-	case a.Kind() == reflect.Func:
-		return a.Pointer() == b.Pointer()
-	case a.Comparable() && b.Comparable():
-		return handler == all
-	default:
-		return true
-	}
-}
+// same reports whether two handlers are of one registration: whether the
+// interfaces hold the same words, which is what == of two reflect.Values
+// compares. Functions made by one function differ, and so do copies of a value.
+func same(a, b http.Handler) bool { return reflect.ValueOf(a) == reflect.ValueOf(b) }
 
-// walk follows the patterns that a request was routed by so far. It returns the
-// level at which routing goes on, or nil where it has ended, and the last entry:
-// nil at the root, and for a pattern that is not in the tree.
-func (l *level) walk(patterns []string, method string) (*level, *entry) {
-	var e *entry
+// walk follows the patterns by which chi has routed a request so far. What a
+// router inside a plain http.Handler adds to them is ignored.
+func (l *level) walk(patterns []string, method string) position {
+	at := position{level: l}
 	for _, pattern := range patterns {
-		if l == nil {
-			break // a router inside a plain http.Handler: the mount is the route
-		}
-		if e = l.entries[pattern]; e == nil {
-			return nil, nil
-		}
-		l = e.below
-		if e.routes[method] != "" {
-			l = nil
+		if at = at.level.follow(pattern, method); at.level == nil {
+			break
 		}
 	}
-	return l, e
+	return at
 }
 
-// route returns the route of a method at an entry; ok is false at no entry.
-func (e *entry) route(method string) (pattern string, ok bool) {
-	if e == nil {
-		return "", false
+// follow returns where chi goes on after this router has matched a pattern.
+func (l *level) follow(pattern, method string) position {
+	if e := l.entries[pattern]; e != nil {
+		if route := e.routes[method]; route != "" {
+			return position{route: route}
+		}
+		if e.below != nil {
+			return position{level: e.below}
+		}
 	}
-	pattern = e.routes[method]
-	return pattern, pattern != ""
+	// A pattern that chi does not list is the path of a mount itself. If the mount is
+	// not listed either, since all its methods were registered again, its pattern is
+	// the one route of all that it serves.
+	if at, ok := l.mounts[pattern]; ok {
+		return at
+	}
+	return position{route: l.full(strings.TrimSuffix(pattern, "/") + "/*")}
 }
 
 // Routes returns all routes that Route can find now, sorted, each once: for
 // metrics that start at 0, and to compare with the Routes of budgets. It reads
 // the router anew at every call.
 func (r *Router) Routes() []string {
-	seen := map[string]bool{}
-	r.read().each(func(route string) { seen[route] = true })
-	routes := make([]string, 0, len(seen))
-	for route := range seen {
-		routes = append(routes, route)
+	router := r.given
+	if outer := r.outer.Load(); outer != nil {
+		router = outer
 	}
+	var routes []string
+	newLevel(router, nil).each(func(route string) { routes = append(routes, route) })
 	slices.Sort(routes)
-	return routes
+	return slices.Compact(routes)
 }
 
 func (l *level) each(visit func(route string)) {
