@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/ration-go/ration/internal/routes"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -85,7 +86,7 @@ func (c Config) validate(l *limiter.Limiter) error {
 		return &limiter.ConfigError{Field: "Config.Domain", Value: c.Domain, Reason: "want UTF-8"}
 	}
 	for i, method := range c.Methods {
-		if !isFullMethod(method) {
+		if !routes.IsFullMethod(method) {
 			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Methods[%d]", i), Value: method,
 				Reason: `want the form "/pkg.Service/Method"`}
 		}

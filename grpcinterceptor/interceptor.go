@@ -25,9 +25,10 @@ type Interceptor struct {
 	who       keying.Who
 	workloads *keying.Folding
 	cfg       Config
-	nobody    misuse.Streak // calls of callers whom nobody has named
-	callers   misuse.Once   // how callers are named; see keying.Who.Misuse
-	lost      atomic.Bool   // told that a cost could not be corrected
+	nobody    misuse.Streak            // calls of callers whom nobody has named
+	callers   misuse.Once              // how callers are named; see keying.Who.Misuse
+	lost      atomic.Bool              // told that a cost could not be corrected
+	known     atomic.Pointer[[]string] // the methods of the server, since Check
 }
 
 // New returns the interceptors of l, which counts the callers that who names.
@@ -48,7 +49,9 @@ func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
 	}
 	cfg.Methods = slices.Clone(cfg.Methods)
 	cfg.Public = slices.Clone(cfg.Public)
-	return &Interceptor{limiter: l, who: who, workloads: workloads, cfg: cfg.orDefaults()}, nil
+	i := &Interceptor{limiter: l, who: who, workloads: workloads, cfg: cfg.orDefaults()}
+	i.checkOnReload()
+	return i, nil
 }
 
 // Unary is a grpc.UnaryServerInterceptor: it charges the call and runs the

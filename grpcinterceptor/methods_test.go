@@ -19,6 +19,7 @@ import (
 func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) {
 	server := grpc.NewServer()
 	grpc_testing.RegisterTestServiceServer(server, &service{})
+	const meant = `want a method that the server has: "/grpc.testing.TestService/EmptyCall"`
 	for _, tt := range []struct {
 		name   string
 		routes []string
@@ -27,15 +28,14 @@ func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) 
 	}{
 		{"methods of the server, of its handler and unknown ones",
 			[]string{emptyCall, duplex, "/other.Service/Method", keying.Unmatched}, -1, ""},
-		{"of a server of net/http", []string{"GET /orders/{id}", "/orders/{id}", "/orders"}, -1, ""},
-		{"another case", []string{emptyCall, "/grpc.testing.TestService/emptycall"}, 1,
+		{"of a server of net/http", []string{"GET /orders/{id}", "/orders/{id}", "/orders",
+			"/orders/list", "/orders/*"}, -1, ""},
+		{"another case", []string{emptyCall, "/grpc.testing.TestService/emptycall"}, 1, meant},
+		{"another service", []string{"/grpc.testing.TestServices/EmptyCall"}, 0, meant},
+		{"nothing like it", []string{"/acme.orders.v1.Orders/ListAllOfThem"}, 0,
 			"want a method that the server has"},
-		{"another service", []string{"/grpc.testing.TestServices/EmptyCall"}, 0,
-			"want a method that the server has"},
-		{"without the slash", []string{"grpc.testing.TestService/EmptyCall"}, 0,
-			`want "/grpc.testing.TestService/EmptyCall"`},
-		{"with a slash too many", []string{duplex, emptyCall + "/"}, 1,
-			`want "/grpc.testing.TestService/EmptyCall"`},
+		{"without the slash", []string{"grpc.testing.TestService/EmptyCall"}, 0, meant},
+		{"with a slash too many", []string{duplex, emptyCall + "/"}, 1, meant},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := perUser(limiter.PerSecond(5))
@@ -103,4 +103,34 @@ func TestInterceptor_RoutesLetMetricsStartAtZero(t *testing.T) {
 		_, _ = client.EmptyCall(as(t, "alice"), empty)
 	}
 	assert.EqualValues(t, 2, denied(emptyCall))
+}
+
+// A service without a package is one of gRPC, too.
+func TestInterceptor_CheckFindsMethodsOfAServiceWithoutAPackage(t *testing.T) {
+	b := perUser(limiter.PerSecond(5))
+	b.Routes = []string{"/Greeter/SayHello", "/orders/list", "/Greeter/SayHelo"}
+	l, _ := newLimiter(t, standing, b)
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	err := i.Check(services{"Greeter": {Methods: []grpc.MethodInfo{{Name: "SayHello"}}}})
+	require.EqualError(t, err, `limiter: Budget "per-user".Routes[2] = "/Greeter/SayHelo": `+
+		`want a method that the server has: "/Greeter/SayHello"`)
+}
+
+type services map[string]grpc.ServiceInfo
+
+func (s services) GetServiceInfo() map[string]grpc.ServiceInfo { return s }
+
+func TestInterceptor_ReloadRefusesMethodsThatTheServerLacks(t *testing.T) {
+	server := grpc.NewServer()
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	good := perUser(limiter.PerSecond(5))
+	l, _ := newLimiter(t, standing, good)
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	bad := good
+	bad.Routes = []string{"/grpc.testing.TestService/EmptyCal"}
+	require.NoError(t, l.Reload([]limiter.Budget{bad}), "the methods are not known yet")
+	require.NoError(t, l.Reload([]limiter.Budget{good}))
+	require.NoError(t, i.Check(server))
+	require.ErrorContains(t, l.Reload([]limiter.Budget{bad}), `Budget "per-user".Routes[0]`)
+	assert.Empty(t, l.Budgets()[0].Routes, "the budgets stay")
 }

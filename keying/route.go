@@ -4,114 +4,205 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
+
+	"github.com/ration-go/ration/internal/routes"
 )
 
 // Unmatched is the one route of all requests that match none.
 const Unmatched = "unmatched"
 
 // Route finds the registered pattern of a request, before its handler runs; ok
-// is false where the request matches no route. The raw path is never a route:
+// is false if the request matches no route. The raw path is never a route:
 // callers choose it. Implementations are [Pattern], [Mux] and package chiroute.
 type Route func(r *http.Request) (pattern string, ok bool)
 
-// Registered reports whether the router has the route, or whether that is not
-// known: finders of a caller's own, and [Pattern], do not know.
+// Registered reports whether the router has the route. If it does not, nearest
+// are the routes that may have been meant, or the one that serves such requests;
+// nil if there are none. If the finder does not know the router's routes, as
+// [Pattern] and most finders of a service's own do not, known is false.
 //
-// It asks by a request of which [Asked] tells. A finder that knows answers with
-// the very pattern, and ok if it is registered.
-func (route Route) Registered(pattern string) (registered, known bool) {
-	defer func() {
-		if recover() != nil { // a finder that takes more of a request for granted
-			registered, known = false, false
-		}
-	}()
-	r := &http.Request{Method: asking, URL: &url.URL{Path: "/"}, Header: http.Header{},
-		Pattern: pattern}
-	answer, ok := route(r.WithContext(context.WithValue(context.Background(), askedKey{}, pattern)))
-	return ok, answer == pattern
+// It sends the finder a request that is none of a caller; see [Probed].
+func (route Route) Registered(pattern string) (registered, known bool, nearest []string) {
+	p := &probe{pattern: pattern}
+	answer, ok := route.ask(p)
+	if ok || answer != pattern {
+		return ok, answer == pattern, nil
+	}
+	return false, true, p.nearest
 }
 
-// asking is the method of a request that asks. Servers let no caller send it, but
-// what overrides methods may.
-const asking = "?"
+// Lists reports whether the finder can list the router's routes, and has some to
+// list. It is false for [Mux]: a mux says only whether it has a given pattern.
+func (route Route) Lists() bool {
+	p := &probe{pattern: Unmatched}
+	answer, ok := route.ask(p)
+	return p.listed && answer == p.pattern && !ok
+}
 
-type askedKey struct{}
+func (route Route) ask(p *probe) (answer string, ok bool) {
+	defer func() {
+		if recover() != nil { // a finder that relies on more of a request
+			answer, ok = "", false
+		}
+	}()
+	r := &http.Request{Method: probing, URL: &url.URL{Path: "/"}, Header: http.Header{},
+		Pattern: p.pattern}
+	return route(r.WithContext(context.WithValue(context.Background(), probeKey{}, p)))
+}
 
-// Asked is for finders: it returns the pattern about which [Route.Registered]
-// asks, and whether the request is such a question and not one of a caller.
-func Asked(r *http.Request) (pattern string, ok bool) {
-	if r.Method != asking {
-		return "", false
+// probing is the method of a probe. Servers accept no such request; middleware that
+// overrides methods may produce one, which has no probe in its context.
+const probing = "?"
+
+type probeKey struct{}
+
+// probe is the question whether a router has a pattern.
+type probe struct {
+	pattern string
+	nearest []string // the answer's
+	listed  bool     // the finder listed routes
+}
+
+func probeOf(r *http.Request) *probe {
+	if r.Method != probing {
+		return nil
 	}
-	pattern, ok = r.Context().Value(askedKey{}).(string)
-	return pattern, ok
+	p, _ := r.Context().Value(probeKey{}).(*probe)
+	return p
+}
+
+// Probed is for finders that can list their routes. It reports whether the request
+// is a question of [Route.Registered] and none of a caller; if so, the finder
+// returns pattern and ok. It calls list only then, and does not allocate
+// otherwise.
+func Probed(r *http.Request, list func() []string) (pattern string, ok, probed bool) {
+	p := probeOf(r)
+	if p == nil {
+		return "", false, false
+	}
+	known := list()
+	p.listed = len(known) > 0
+	if slices.Contains(known, p.pattern) {
+		return p.pattern, true, true
+	}
+	p.nearest = routes.Nearest(p.pattern, known)
+	return p.pattern, false, true
 }
 
 // Pattern is the route that http.ServeMux noted in the request, such as
 // "GET /orders/{id}": for a limiter around single handlers of a mux. Around the
-// mux itself no request has a pattern yet; use [Mux] there. Where muxes are
-// nested it is the innermost one's, so that equal patterns of two of them are one
-// route. It does not allocate, but for a pattern registered for HEAD.
+// mux itself no request has a pattern yet; use [Mux] there. If muxes are nested, it
+// is the innermost one's, so equal patterns of two of them are one route. It
+// allocates only for a pattern registered for HEAD.
 func Pattern(r *http.Request) (pattern string, ok bool) {
-	return forGet(r.Pattern), r.Pattern != ""
+	return normal(r.Pattern), r.Pattern != ""
 }
 
 // Mux returns the route that mux will take, for a limiter around the mux. A
-// redirect to a cleaner path counts on the route that it leads to. One look-up
-// and one allocation a request, beside the mux's own. It panics for a nil mux.
+// redirect to a cleaner path counts on the route that it leads to. It costs one
+// look-up and one allocation a request, in addition to the mux's own; CONNECT costs
+// two look-ups. It panics if mux is nil.
 func Mux(mux *http.ServeMux) Route {
 	if mux == nil {
 		panic("keying: Mux of a nil mux")
 	}
 	return func(r *http.Request) (string, bool) {
-		if pattern, ok := Asked(r); ok {
-			return pattern, registered(mux, pattern)
+		if p := probeOf(r); p != nil {
+			if registered(mux, p.pattern) {
+				return p.pattern, true
+			}
+			p.nearest = similar(mux, p.pattern)
+			return p.pattern, false
 		}
-		_, pattern := mux.Handler(r)
-		if r.Method == http.MethodConnect && strings.HasSuffix(pattern, "/") {
-			pattern = connect(mux, r, pattern)
+		if r.RequestURI == "*" {
+			return "", false // the mux answers these itself
 		}
-		return forGet(pattern), pattern != ""
+		pattern := serving(mux, r)
+		return normal(pattern), pattern != ""
 	}
 }
 
-// connect returns the pattern for CONNECT. Where the mux redirects it to path,
-// it names the path, which is the caller's choice, and not the pattern.
-func connect(mux *http.ServeMux, r *http.Request, path string) string {
-	if !strings.HasPrefix(path, "/") {
-		return path // begins with a method or a host
+// serving returns the pattern that serves a request. For a CONNECT that it
+// redirects, the mux names the path, which the caller chose, in place of the
+// pattern. The look-up is repeated to see that: a registered handler is the same
+// every time, a redirect is made anew.
+func serving(mux *http.ServeMux, r *http.Request) string {
+	handler, pattern := mux.Handler(r)
+	if r.Method != http.MethodConnect || pattern == "" {
+		return pattern
 	}
-	_, pattern := mux.Handler(&http.Request{
-		Method: r.Method, Host: r.Host, URL: &url.URL{Host: r.URL.Host, Path: path},
+	again, _ := mux.Handler(r)
+	if reflect.ValueOf(again) == reflect.ValueOf(handler) { // of the interfaces' words
+		return pattern
+	}
+	// The path ends in a slash, so it is not redirected again.
+	_, pattern = mux.Handler(&http.Request{
+		Method: r.Method, Host: r.Host, URL: &url.URL{Host: r.URL.Host, Path: pattern},
 	})
 	return pattern
 }
 
-// registered reports whether the mux has the pattern: a request that is made
-// from it is then routed to it. A pattern for HEAD alone is GET's to callers.
+// registered reports whether the mux has the pattern: it routes a request that is
+// made from the pattern to it. A pattern for HEAD alone is GET's to callers.
 func registered(mux *http.ServeMux, pattern string) bool {
-	method, rest, found := strings.Cut(pattern, " ")
-	if !found {
-		method, rest = "RATION", pattern // which no other pattern is for
-	}
-	host, path, _ := strings.Cut(rest, "/")
-	target, err := url.ParseRequestURI("/" + sample(path))
-	if err != nil {
-		return false
-	}
-	r := &http.Request{Method: method, Host: host, URL: target}
-	_, got := mux.Handler(r)
+	method, _, _ := split(pattern)
+	got := serves(mux, pattern, method)
 	if got != pattern && method == http.MethodGet {
-		r.Method = http.MethodHead
-		_, got = mux.Handler(r)
+		got = serves(mux, pattern, http.MethodHead)
 	}
-	return pattern != "" && forGet(got) == pattern
+	return pattern != "" && got == pattern
+}
+
+// serves returns the pattern that serves requests of the method for which a pattern
+// is made; empty if there is none.
+func serves(mux *http.ServeMux, pattern, method string) string {
+	_, host, path := split(pattern)
+	target, err := url.ParseRequestURI(sample(path))
+	if err != nil {
+		return ""
+	}
+	if method == "" {
+		method = "RATION" // no pattern is for it alone
+	}
+	return normal(serving(mux, &http.Request{Method: method, Host: host, URL: target}))
+}
+
+// similar returns the routes of the mux that may have been meant by a pattern that
+// it does not have, or the pattern that serves such requests.
+func similar(mux *http.ServeMux, pattern string) (found []string) {
+	method, host, path := split(pattern)
+	base := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
+	for _, m := range []string{"", "CONNECT ", "DELETE ", "GET ", "OPTIONS ", "PATCH ", "POST ",
+		"PUT ", "QUERY ", "TRACE "} {
+		for _, end := range []string{"", "/", "/{$}"} {
+			if other := m + host + base + end; registered(mux, other) {
+				found = append(found, other)
+			}
+		}
+	}
+	if found == nil {
+		if other := serves(mux, pattern, strings.ToUpper(method)); other != "" {
+			found = []string{other}
+		}
+	}
+	return found
+}
+
+// split returns the parts of a pattern, "[METHOD ][HOST]/[PATH]".
+func split(pattern string) (method, host, path string) {
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		method, pattern = pattern[:i], strings.TrimLeft(pattern[i:], " \t")
+	}
+	host, path, _ = strings.Cut(pattern, "/")
+	return method, host, "/" + path
 }
 
 // sample returns a path that the pattern matches and no other one that is more
-// specific: what a wildcard stands for is spelt out nowhere, and a rest is longer
-// than any pattern.
+// specific: what a wildcard stands for is written in no pattern, and a rest is
+// longer than any pattern.
 func sample(path string) string {
 	const other = "ration-any"
 	segments := strings.Split(path, "/")
@@ -129,10 +220,19 @@ func sample(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// forGet makes HEAD share GET's route where it has a pattern of its own.
-func forGet(pattern string) string {
-	if rest, ok := strings.CutPrefix(pattern, http.MethodHead+" "); ok {
-		return http.MethodGet + " " + rest
+// normal returns a pattern with one space after its method, and with GET in
+// place of HEAD: they share an account.
+func normal(pattern string) string {
+	i := strings.IndexAny(pattern, " \t")
+	if i < 0 {
+		return pattern
 	}
-	return pattern
+	method, rest := pattern[:i], strings.TrimLeft(pattern[i:], " \t")
+	switch {
+	case method == http.MethodHead:
+		method = http.MethodGet
+	case pattern[i] == ' ' && len(rest) == len(pattern)-i-1:
+		return pattern
+	}
+	return method + " " + rest
 }

@@ -3,6 +3,7 @@ package keying_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,8 @@ var muxRequests = []struct {
 	{"redirect-to-exact", "GET", "", "/exact", "GET /exact/{$}", false},
 	{"connect-redirect", "CONNECT", "", "/deep/chosen", "/deep/{x}/", false},
 	{"connect", "CONNECT", "", "/deep/chosen/", "/deep/{x}/", true},
+	{"connect-below-a-tree", "CONNECT", "", "/tree/secret", "/tree/", true},
+	{"asterisk", "OPTIONS", "", "*", keying.Unmatched, false},
 	{"below-exact", "GET", "", "/exact/7", keying.Unmatched, false},
 	{"not-found", "GET", "", "/nothing", keying.Unmatched, false},
 	{"method-not-allowed", "PUT", "", "/items/7", keying.Unmatched, false},
@@ -98,8 +101,13 @@ func TestPattern_DoesNotAllocate(t *testing.T) {
 }
 
 func muxRequest(method, host, path string) *http.Request {
-	r := httptest.NewRequest(http.MethodGet, path, nil)
-	r.Method = method
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Method, r.RequestURI = method, path
+	if u, err := url.ParseRequestURI(path); err == nil {
+		r.URL = u
+	} else {
+		r.URL = &url.URL{Path: path}
+	}
 	if host != "" {
 		r.Host = host
 	}
@@ -124,14 +132,14 @@ func TestRoute_RegisteredKnowsTheRoutesOfAMux(t *testing.T) {
 		if pattern == "HEAD /head" || pattern == "HEAD /both" {
 			continue // callers get GET's
 		}
-		registered, known := keying.Mux(mux).Registered(pattern)
+		registered, known, _ := keying.Mux(mux).Registered(pattern)
 		assert.True(t, known)
 		assert.True(t, registered, pattern)
 	}
 	for _, pattern := range []string{"/items/{id}", "GET /items/{other}", "GET /items/7", "/tree",
 		"POST /any/{id}", "GET /exact/", "other.example.com/items/{id}", "nothing", "", " ", "GET ",
 		"GET /%zz", "HEAD /head"} {
-		registered, known := keying.Mux(mux).Registered(pattern)
+		registered, known, _ := keying.Mux(mux).Registered(pattern)
 		assert.True(t, known)
 		assert.False(t, registered, pattern)
 	}
@@ -139,22 +147,22 @@ func TestRoute_RegisteredKnowsTheRoutesOfAMux(t *testing.T) {
 
 func TestRoute_RegisteredIsNotKnownToOthers(t *testing.T) {
 	constant := keying.Route(func(*http.Request) (string, bool) { return "GET /a", true })
-	_, known := constant.Registered("/b")
+	_, known, _ := constant.Registered("/b")
 	assert.False(t, known)
 	prefixed := keying.Route(func(r *http.Request) (string, bool) {
 		pattern, ok := keying.Mux(http.NewServeMux())(r)
 		return "v2 " + pattern, ok
 	})
-	_, known = prefixed.Registered("GET /a")
+	_, known, _ = prefixed.Registered("GET /a")
 	assert.False(t, known)
-	registered, _ := keying.Route(keying.Pattern).Registered("GET /a")
+	registered, _, _ := keying.Route(keying.Pattern).Registered("GET /a")
 	assert.True(t, registered, "a limiter around single handlers does not know the others")
 }
 
-// Whatever method a caller gets through, as past a method override, asks nothing.
-func TestAsked_NoCallerAsks(t *testing.T) {
-	_, ok := keying.Asked(muxRequest("?", "", "/items/7"))
-	assert.False(t, ok)
+// Whatever method a caller gets through, as past a method override, is no probe.
+func TestProbed_NoCallerProbes(t *testing.T) {
+	_, _, probed := keying.Probed(muxRequest("?", "", "/items/7"), nil)
+	assert.False(t, probed)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/any/{id}", func(http.ResponseWriter, *http.Request) {})
 	assert.Equal(t, "/any/{id}", find(keying.Mux(mux), muxRequest("?", "", "/any/7")))
@@ -162,8 +170,27 @@ func TestAsked_NoCallerAsks(t *testing.T) {
 }
 
 func TestRoute_RegisteredOutlivesAFinderThatPanics(t *testing.T) {
-	_, known := keying.Route(func(r *http.Request) (string, bool) {
+	_, known, _ := keying.Route(func(r *http.Request) (string, bool) {
 		return r.Context().Value("route").(string), true
 	}).Registered("GET /a")
 	assert.False(t, known)
+}
+
+func TestRoute_RegisteredNamesTheRouteOfAMuxThatWasMeant(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, pattern := range []string{"GET /orgs/{org}", "/upload", "GET /a", "POST /a", "GET  /spaces",
+		"GET /exact/{$}", "GET h.example/only", "/tree/"} {
+		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	for route, want := range map[string][]string{
+		"GET /orgs/{org}/": {"GET /orgs/{org}"}, "POST /upload": {"/upload"},
+		"/a": {"GET /a", "POST /a"}, "get /a": {"GET /a", "POST /a"}, "GET  /spaces": {"GET /spaces"},
+		"GET /exact/": {"GET /exact/{$}"}, "h.example/only": {"GET h.example/only"},
+		"GET /orgs/{id}": {"GET /orgs/{org}"}, "GET /tree/b": {"/tree/"}, "GET /nothing": nil,
+	} {
+		registered, known, nearest := keying.Mux(mux).Registered(route)
+		assert.True(t, known)
+		assert.False(t, registered)
+		assert.Equal(t, want, nearest, route)
+	}
 }

@@ -39,8 +39,9 @@ type Limiter struct {
 	storeName string
 
 	budgets       atomic.Pointer[[]*budget] // replaced whole by Reload
-	reload        sync.Mutex                // one Reload at a time
+	reload        sync.Mutex                // one Reload at a time; guards checks
 	registration  *registration             // guarded by reload
+	checks        []func([]Budget) error    // of adapters, see CheckRoutes
 	requests      sync.Pool                 // of *request
 	invalidLimits atomic.Int64
 	outage        outage
@@ -118,11 +119,15 @@ func (l *Limiter) InvalidLimits() int64 { return l.invalidLimits.Load() }
 // under the code scope-changed. An account is found again if its budget gets the
 // old name and scope back.
 //
-// The error is that of New, and then nothing changes. Reload may run beside
+// The error is that of New, and then nothing changes. A budget on a route that the
+// service does not have is an error, too, if the adapters know its routes. Reload may run beside
 // requests and other Reloads; the last one counts.
 func (l *Limiter) Reload(budgets []Budget) error {
 	if l.store == nil {
 		return errZero("Limiter", "New")
+	}
+	if err := l.checkRoutes(budgets); err != nil {
+		return err
 	}
 	old, compiled, conflicts, err := l.replace(budgets)
 	if err != nil {
@@ -153,6 +158,27 @@ func (l *Limiter) replace(
 	}
 	l.budgets.Store(&compiled)
 	return old, compiled, l.registration.replace(compiled), nil
+}
+
+// CheckRoutes is for adapters: Reload calls check with the new budgets, with no lock
+// held, and returns its error in place of replacing any. The limiter holds check for
+// its own life.
+func (l *Limiter) CheckRoutes(check func([]Budget) error) {
+	l.reload.Lock()
+	defer l.reload.Unlock()
+	l.checks = append(l.checks, check)
+}
+
+func (l *Limiter) checkRoutes(budgets []Budget) error {
+	l.reload.Lock()
+	checks := l.checks
+	l.reload.Unlock()
+	for _, check := range checks {
+		if err := check(budgets); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Take decides one request of c that costs cost tokens, and debits every budget

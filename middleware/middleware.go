@@ -45,15 +45,17 @@ func New(
 	if err := cfg.validate(l); err != nil {
 		return nil, err
 	}
-	if err := checkRoutes(l.Budgets()); err != nil {
-		return nil, err
-	}
 	workloads, err := cfg.Workloads.FoldingFor(l)
 	if err != nil {
 		return nil, err
 	}
-	return &Middleware{limiter: l, who: who, route: route, workloads: workloads,
-		cfg: cfg.clone(), mounts: mountsOf(l)}, nil
+	m := &Middleware{limiter: l, who: who, route: route, workloads: workloads,
+		cfg: cfg.clone(), mounts: mountsOf(l)}
+	if err := m.check(l.Budgets()); err != nil {
+		return nil, err
+	}
+	m.checkOnReload()
+	return m, nil
 }
 
 // Handler returns next behind the limiter.

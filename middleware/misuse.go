@@ -1,13 +1,10 @@
 package middleware
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +17,7 @@ import (
 // requests show. Each kind of misuse is logged once.
 type watch struct {
 	routes    sync.Once     // the routes of budgets were looked up
+	complete  atomic.Bool   // all routes are registered, so Reload can check
 	unmatched misuse.Streak // requests that match no route
 	nobody    misuse.Streak // requests of callers whom nobody has named
 	callers   misuse.Once   // how callers are named; see keying.Who.Misuse
@@ -31,51 +29,11 @@ type watch struct {
 	unknown   atomic.Bool   // told that the status of an answer was unknown
 }
 
-// checkRoutes returns an error for a budget on a route that no request has.
-func checkRoutes(budgets []limiter.Budget) error {
-	for _, b := range budgets {
-		for i, route := range b.Routes {
-			if rest, ok := strings.CutPrefix(route, http.MethodHead+" "); ok {
-				return &limiter.ConfigError{Field: fmt.Sprintf("Budget %q.Routes[%d]", b.Name, i),
-					Value: route, Reason: "HEAD shares GET's route: want GET " + rest}
-			}
-		}
-	}
-	return nil
-}
-
-// knowRoutes looks the routes of all budgets up, at the first request: routers
-// are complete only then.
-func (m *Middleware) knowRoutes(ctx context.Context) {
-	var unknown []string
-	for _, b := range m.limiter.Budgets() {
-		for _, route := range b.Routes {
-			if route == keying.Unmatched || isFullMethod(route) {
-				continue
-			}
-			if registered, known := m.route.Registered(route); known && !registered {
-				unknown = append(unknown, route)
-			}
-		}
-	}
-	if unknown != nil {
-		m.limiter.Warn(ctx, "route-unknown", "budgets name routes that the router does not have, "+
-			"and do not limit them", slog.Any("routes", unknown))
-	}
-}
-
-// isFullMethod reports whether the route is one of gRPC, "/pkg.Service/Method":
-// a limiter may serve both.
-func isFullMethod(route string) bool {
-	service, method, found := strings.Cut(strings.TrimPrefix(route, "/"), "/")
-	return found && strings.Contains(service, ".") && !strings.ContainsAny(route, " {") &&
-		!strings.Contains(method, "/")
-}
-
 // find returns the route of a request, or Unmatched.
 func (m *Middleware) find(r *http.Request) string {
-	m.watch.routes.Do(func() { m.knowRoutes(r.Context()) })
-	if route, ok := m.route(r); ok {
+	route, ok := m.route(r)
+	m.watch.routes.Do(func() { m.warnOfRoutes(r.Context()) })
+	if ok {
 		m.watch.unmatched.Hit()
 		return route
 	}

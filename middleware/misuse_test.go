@@ -199,7 +199,8 @@ func TestMiddleware_NamesTheRoutesThatAreUnknown(t *testing.T) {
 	m := limiter.Must(middleware.New(l, byUser, keying.Mux(mux), middleware.Config{}))
 	m.Handler(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	assert.Contains(t, log.String(), `see=https://github.com/ration-go/ration#route-unknown`)
-	assert.Contains(t, log.String(), `routes="[GET /item/{id}]"`)
+	assert.Contains(t, log.String(), `Budget \"many\".Routes[0] = \"GET /item/{id}\": `+
+		`want a route that the router has`)
 }
 
 func TestNew_RefusesABudgetOnARouteThatNoRequestHas(t *testing.T) {

@@ -34,6 +34,7 @@ var arrows = []arrow{
 	{"internal/callerkey", nil, "a name that adapters and keying share"},
 	{"internal/keytext", []string{"limiter"}, "the encoding of keys is tested alone"},
 	{"internal/misuse", nil, "what is noticed is tested alone"},
+	{"internal/routes", nil, "what routes look like is tested alone"},
 	{"internal/pick", []string{"internal/account", "limiter"}, "all stores decide alike"},
 	{"internal/settlement", []string{"limiter"}, "both adapters carry reservations alike"},
 	{"internal/model", []string{"limiter"},

@@ -25,7 +25,6 @@ package chiroute
 import (
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,8 +76,8 @@ func New(router chi.Routes) *Router {
 // Behind With or Group, when chi has matched the whole pattern, Route does not
 // allocate; otherwise it costs one look-up in the router.
 func (r *Router) Route(req *http.Request) (pattern string, ok bool) {
-	if asked, ok := keying.Asked(req); ok {
-		return asked, slices.Contains(r.Routes(), asked)
+	if pattern, ok, probed := keying.Probed(req, r.Routes); probed {
+		return pattern, ok
 	}
 	live := chi.RouteContext(req.Context())
 	if live == nil {

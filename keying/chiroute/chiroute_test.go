@@ -191,9 +191,27 @@ func TestRouter_KnowsWhichRoutesAreRegistered(t *testing.T) {
 		"GET /api/orders/{id}": true, "/api/any/{id}": true, "GET /api/slash": true,
 		"GET /api/slash/": false, "GET /orders/{id}": false, "/api/orders": false, "": false,
 	} {
-		registered, known := keying.Route(routes.Route).Registered(route)
+		registered, known, _ := keying.Route(routes.Route).Registered(route)
 		assert.True(t, known)
 		assert.Equal(t, want, registered, route)
+	}
+}
+
+func TestRouter_NamesTheRouteThatWasMeant(t *testing.T) {
+	router := chi.NewRouter()
+	routes := chiroute.New(router)
+	router.Route("/v1/orgs/{org}", func(r chi.Router) { r.Get("/", ok) })
+	router.HandleFunc("/upload", ok)
+	router.Get("/a", ok)
+	router.Post("/a", ok)
+	for route, want := range map[string][]string{
+		"GET /v1/orgs/{org}/": {"GET /v1/orgs/{org}"}, "POST /upload": {"/upload"},
+		"/a": {"GET /a", "POST /a"}, "POST /uplod": {"/upload"}, "GET /nothing-like-it": nil,
+	} {
+		registered, known, nearest := keying.Route(routes.Route).Registered(route)
+		assert.True(t, known)
+		assert.False(t, registered)
+		assert.Equal(t, want, nearest, route)
 	}
 }
 
