@@ -2,8 +2,10 @@ package limiter_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -176,4 +178,24 @@ func TestReload_LogsABudgetWhoseScopeChanges(t *testing.T) {
 	require.NoError(t, l.Reload([]limiter.Budget{{Name: "c", Limit: limiter.PerHour(5)}}))
 	require.NoError(t, l.Reload(budget(0)))
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "a budget that is new changes no scope")
+}
+
+// What an adapter does not accept, Reload does not replace.
+func TestLimiter_ReloadAsksTheAdaptersAboutRoutes(t *testing.T) {
+	b := limiter.Budget{Name: "b", Limit: limiter.PerHour(1)}
+	l, _ := newLimiter(t, b)
+	refuse := errors.New("no such route")
+	l.CheckRoutes(func(budgets []limiter.Budget) error {
+		if slices.Contains(budgets[0].Routes, "/missing") {
+			return refuse
+		}
+		l.CheckRoutes(func([]limiter.Budget) error { return nil }) // no lock is held
+		return nil
+	})
+	missing, other := b, b
+	missing.Routes, other.Routes = []string{"/missing"}, []string{"/other"}
+	require.ErrorIs(t, l.Reload([]limiter.Budget{missing}), refuse)
+	assert.Empty(t, l.Budgets()[0].Routes)
+	require.NoError(t, l.Reload([]limiter.Budget{other}))
+	assert.Equal(t, []string{"/other"}, l.Budgets()[0].Routes)
 }

@@ -146,6 +146,15 @@
 // Settle. In gin, call c.Writer.WriteHeaderNow; in echo, answer errors inside the
 // middleware.
 //
+// # Routes of budgets
+//
+// A budget on a route that the router does not have would limit nothing. Call
+// [Middleware.Check] at start-up, when all routes are registered: its error names
+// the budget, and the nearest route that the router has. [New] checks, too, if the
+// router is one of chi that has routes already, so make the middleware before the
+// first route or after the last. Without Check, the first request logs
+// route-unknown. Reload of the limiter refuses such budgets after either of them.
+//
 // # Two limiters in one chain
 //
 // Budgets that belong together belong into one limiter: it charges all or none,

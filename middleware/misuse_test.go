@@ -109,9 +109,6 @@ func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
 			"/items/7", "alice", []string{"route-rewritten"}},
 		{"budget-on-an-unknown-route", many("GET /items", "GET /items/{id}"), byUser, keying.Mux(mux),
 			mux, "GET", "/items/7", "alice", []string{"route-unknown"}},
-		{"budget-on-an-unknown-route-of-chi", many("GET /items/{id}"), byUser,
-			chiroute.New(router).Route, router, "GET", "/api/items/7", "alice",
-			[]string{"route-unknown"}},
 		// All is well.
 		{"no-budget-by-route", limiter.Budget{Name: "many", Scope: limiter.ByPrincipal,
 			Limit: limiter.PerHour(1e9)}, byUser, keying.Pattern, mux, "GET", "/items/7", "alice", nil},

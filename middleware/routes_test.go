@@ -107,6 +107,20 @@ func TestMiddleware_ReloadRefusesARouteThatTheRouterLacks(t *testing.T) {
 	}
 }
 
+// Without Check, the first request tells.
+func TestMiddleware_TellsOfARouteThatTheRouterLacks(t *testing.T) {
+	for _, s := range services() {
+		l, log := logged(t, many("/login"))
+		m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
+		s.routes()
+		for range 2 {
+			m.Handler(s.router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		}
+		assert.Equal(t, []string{"route-unknown"}, told(log), s.name)
+		assert.Contains(t, log.String(), `\"/login\": want a route that the router has: \"POST /login\"`)
+	}
+}
+
 // A limiter that serves HTTP and gRPC has routes of both.
 func TestMiddleware_TellsNothingOfMethodsOfGRPC(t *testing.T) {
 	for _, s := range services() {
