@@ -154,6 +154,48 @@ func (c *catalog) plan(budgets []string, by int) {
 		}
 		r.planned.Store(true)
 	}
+	if by < 0 {
+		c.forget()
+	}
+}
+
+// forget removes the budgets that nobody announces and that hold nothing, with
+// their limits; mu is held. Requests that are under way hold a class. A budget that
+// is charged again, as by a late Settle, is a new one.
+func (c *catalog) forget() {
+	unused := map[poolID]bool{}
+	for id, p := range c.pools {
+		if p.planned == 0 && p.live.Load() == 0 {
+			unused[id] = true
+		}
+	}
+	if len(unused) == 0 {
+		return
+	}
+	for id, number := range c.numbers {
+		switch {
+		case !unused[id.poolID]:
+		case c.class(number).refs.Load() > 0:
+			unused[id.poolID] = false
+		default:
+			c.drop(id, number)
+		}
+	}
+	for id, still := range unused {
+		if !still {
+			continue
+		}
+		if p := c.pools[id]; p.counted {
+			p.region.pools.Add(-1)
+		}
+		delete(c.pools, id)
+	}
+}
+
+// drop makes the number of a class free; nothing holds it, and mu is held.
+func (c *catalog) drop(id classID, number uint32) {
+	delete(c.numbers, id)
+	c.free = append(c.free, number)
 }
 
 // pool returns the pool, made where it is new, as one that shares the region; mu
@@ -229,8 +271,7 @@ func (c *catalog) unused() uint32 {
 	if len(c.free) == 0 && len(c.numbers) >= c.recycle {
 		for id, number := range c.numbers {
 			if c.class(number).refs.Load() == 0 {
-				delete(c.numbers, id)
-				c.free = append(c.free, number)
+				c.drop(id, number)
 			}
 		}
 		c.recycle = max(1024, 2*len(c.numbers))

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -183,17 +184,56 @@ func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
 	assert.EqualValues(t, 15_000-4*256, a.share(), "overflow accounts of four places")
 	c.plan([]string{"a"}, -1)
 	assert.Equal(t, []int64{1, 1}, sharers(), "none is left")
-	assert.EqualValues(t, 30_000-256, c.pools[poolID{"b", false}].share())
+	b := c.pools[poolID{"b", false}]
+	assert.EqualValues(t, 30_000-256, b.share())
 	budgetPool(c, "a", false)
 	assert.Equal(t, []int64{2, 1}, sharers(), "it is charged nevertheless")
 	c.plan([]string{"a"}, -1)
 	c.plan([]string{"b"}, -1)
 	assert.Equal(t, []int64{0, 0}, sharers())
-	assert.EqualValues(t, 30_000-256, c.pools[poolID{"b", false}].share(), "all of it, when next")
+	assert.EqualValues(t, 30_000-256, b.share(), "all of it, when next")
 	c.plan([]string{"a"}, 1)
 	assert.Equal(t, []int64{1, 1}, sharers(), "announced again")
 	c.plan([]string{"a"}, -1)
 	assert.Equal(t, []int64{0, 0}, sharers())
+}
+
+// Budgets with names of their own, one after the other, leave nothing behind.
+func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
+	c := newCatalog(40_000, 256)
+	for i := range 3000 {
+		name := strconv.Itoa(i)
+		c.plan([]string{name}, 1)
+		for _, kind := range []string{"user", limiter.KindAddress} {
+			class, _ := c.pin(charge(name, kind, limiter.PerSecond(5)), false)
+			class.unpin()
+		}
+		c.plan([]string{name}, -1)
+	}
+	assert.Empty(t, c.pools)
+	assert.Empty(t, c.numbers)
+	assert.LessOrEqual(t, len(*c.classes.Load()), 16, "numbers are used again")
+
+	c.plan([]string{"held", "live", "planned"}, 1)
+	class, number := c.pin(charge("held", "user", limiter.PerSecond(5)), false)
+	live, _ := c.pin(charge("live", "user", limiter.PerSecond(5)), false)
+	require.True(t, live.pool.admit(1))
+	live.unpin()
+	c.plan([]string{"held", "live"}, -1)
+	assert.Contains(t, c.pools, poolID{"held", false})
+	assert.Same(t, class, c.class(number), "a request is under way")
+	assert.Contains(t, c.pools, poolID{"live", false}, "it holds an account")
+	assert.NotContains(t, c.pools, poolID{"live", true})
+	assert.Contains(t, c.pools, poolID{"planned", true})
+	class.unpin()
+	live.pool.add(-1)
+	late, _ := c.pin(charge("late", "user", limiter.PerSecond(5)), false)
+	late.unpin()
+	require.EqualValues(t, 2, c.regions[0].pools.Load(), "one is charged, one is planned")
+	c.plan([]string{"planned"}, -1)
+	assert.Empty(t, c.pools)
+	assert.Zero(t, c.regions[0].pools.Load())
+	assert.Zero(t, c.regions[1].pools.Load())
 }
 
 // A budget with logs sets more room aside for its overflow accounts, whose logs do

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,11 @@ func TestLockSet_LocksWhatWasAddedAndNoMore(t *testing.T) {
 			s.shards[i].mu.Unlock()
 		}
 	}
+}
+
+// A cache line holds 64 bytes, on most machines, and begins anywhere in a Store.
+func TestShard_SharesNoCacheLineWithItsNeighbour(t *testing.T) {
+	var s shard
+	end := unsafe.Offsetof(s.spare) + unsafe.Sizeof(s.spare)
+	assert.GreaterOrEqual(t, unsafe.Sizeof(s)-end, uintptr(64))
 }

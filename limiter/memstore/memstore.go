@@ -14,10 +14,11 @@ import (
 // Config is the shape of a [Store]; the zero Config is usable.
 type Config struct {
 	// MaxAccounts bounds the memory: about 50 bytes for each, and 250 more for each
-	// limit that differs; 0 means 1,000,000. A quarter is for addresses, the rest for
-	// all others, and the budgets share each part evenly. Overflow accounts exceed it
-	// where there are more budgets than accounts, and those of budgets that come when
-	// others hold it all; see the package comment.
+	// limit that differs; 0 means 1,000,000. A rolling log counts as two or more, by
+	// the entries that it holds, of about 60 bytes each. A quarter is for addresses,
+	// the rest for all others, and the budgets share each part evenly. Overflow
+	// accounts exceed it if there are more budgets than accounts, and those of budgets
+	// that come when others hold it all; see the package comment.
 	MaxAccounts int
 	// Now is the clock, for tests and replay; nil is the real one: the wall time
 	// at New plus monotonic time. It is called with no lock held.
@@ -25,12 +26,13 @@ type Config struct {
 }
 
 // Store is a [limiter.Store] in memory. It never fails, and holds every valid
-// limit exactly. A decision costs one look at the clock, one hash for each budget
-// and mostly one lock. Up to four charges do not allocate, save where a block, or
-// a log, grows.
+// limit exactly. A decision reads the clock once, hashes each budget's key once and
+// mostly takes one lock. For a new account while its share is used up it looks
+// through nine blocks, whose shards it locks one at a time if they are free. Up to
+// four charges do not allocate, unless a block or a log grows.
 //
-// It is safe for concurrent use; the zero Store is not usable, see [New]. What it
-// is bad at is more than one process: each counts for itself.
+// It is safe for concurrent use. The zero Store is not usable, see [New]: a Limiter
+// refuses it. Not shared between processes: each process counts on its own.
 type Store struct {
 	hash    hasher
 	now     func() time.Time // the user's clock; nil is the real one
@@ -176,7 +178,9 @@ func (s *Store) instant(read int64) int64 {
 	}
 }
 
-// Settle corrects what was taken; see [limiter.Store]. The error is
+// Settle corrects what was taken; see [limiter.Store]. A debit for a caller without
+// an account of its own leaves no debt on an overflow account: what that cannot pay
+// is dropped; see the package comment. The error is
 // [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError], all
 // before anything is changed. ctx is not used.
 func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {

@@ -102,7 +102,7 @@ func between(hole, home, j int) bool {
 
 // table is the blocks of one shard, found by the low bits of the fingerprint
 // (extendible hashing): a block that is full grows, up to 128 records, and then
-// splits in two. No step touches more than one block.
+// splits in two. That copies one block, and the directory if it must double.
 type table struct {
 	directory []block // 2^depth places; blocks of less depth stand in several
 	depth     uint32
