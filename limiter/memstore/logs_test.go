@@ -11,7 +11,8 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// setAsideForLogs makes the store that which it is once budget a has a log.
+// setAsideForLogs sets aside the room that overflow accounts need once budget a has
+// a log, and adds as much to the cap.
 func (c *crowded) setAsideForLogs() *pool {
 	p := c.classes.pool(poolID{"a", false})
 	p.spill.Store(2)
