@@ -8,7 +8,7 @@ import (
 )
 
 // Conserves drives a store with takes on one account, under limits that change,
-// and reports where more is allowed than there was: from full on, at most the
+// and reports if more is allowed than there was: from full on, at most the
 // largest capacity shown and what time gave back. Time gives a bucket its rate, and
 // a log what was taken Per ago; a window that ends is full. If no time passes,
 // nothing is given back. The generator's shape has OneKey, Decisions and Forward.
