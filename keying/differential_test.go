@@ -86,11 +86,13 @@ func (g muxGenerator) request() (method, host, target string) {
 		"TRACE", "BREW", "get")
 	host = g.of("", "a.example", "a.example:443", "b.example", "A.EXAMPLE", "b.example.")
 	if g.IntN(40) == 0 {
-		return method, host, g.of("", "*", "a", "http://a.example/a", "http://b.example/a/", "//b.example/a")
+		return method, host, g.of("", "*", "a", "http://a.example/a", "http://b.example/a/",
+			"//b.example/a")
 	}
 	var p strings.Builder
 	for range 1 + g.IntN(4) {
-		p.WriteString(g.of("/a", "/a", "/a", "/b", "/b", "/x", "/", "/.", "/..", "/a%2Fb", "/%61", "/{$}", "/*"))
+		p.WriteString(g.of("/a", "/a", "/a", "/b", "/b", "/x", "/", "/.", "/..", "/a%2Fb",
+			"/%61", "/{$}", "/*"))
 	}
 	p.WriteString(g.of("", "", "/"))
 	return method, host, p.String()
@@ -137,6 +139,8 @@ func TestMux_FindsThePatternWhereItOnceDidNot(t *testing.T) {
 	}{
 		{"CONNECT below a tree, beside the tree's own path",
 			[]string{"/files/", "/files/{$}"}, "CONNECT", "", "/files/secret", "/files/"},
+		{"CONNECT on an unclean path, beside the host's own root",
+			[]string{"/", "b.example/{$}"}, "CONNECT", "b.example", "/..//", "/"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, _ := newServed(tt.patterns)

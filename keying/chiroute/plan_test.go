@@ -221,8 +221,8 @@ func (g generator) step(depth int) step {
 func (g generator) pattern(mount bool) string {
 	var p strings.Builder
 	for range g.IntN(3) {
-		p.WriteString(pick(g, "/a", "/a", "/b", "/{p}", "/{q}", "/{p:[0-9]+}", "/{p:[a-z0-9]+}", "/a{p}",
-			"/{p}.x"))
+		p.WriteString(pick(g, "/a", "/a", "/b", "/{p}", "/{q}", "/{p:[0-9]+}", "/{p:[a-z0-9]+}",
+			"/a{p}", "/{p}.x"))
 	}
 	switch {
 	case p.Len() == 0:
@@ -249,8 +249,8 @@ func (g generator) target() string {
 	}
 	var p strings.Builder
 	for range 1 + g.IntN(4) {
-		p.WriteString(pick(g, "/a", "/a", "/a", "/b", "/b", "/1", "/ab", "/1.x", "/", "/.", "/..", "/a%2Fb",
-			"/%61", "/*", "/{p}", "/%2F", "/a%"))
+		p.WriteString(pick(g, "/a", "/a", "/a", "/b", "/b", "/1", "/ab", "/1.x", "/", "/.", "/..",
+			"/a%2Fb", "/%61", "/*", "/{p}", "/%2F", "/a%"))
 	}
 	if g.IntN(4) == 0 {
 		p.WriteString("/")
