@@ -13,7 +13,8 @@ type Algorithm uint8
 
 const (
 	// TokenBucket refills continuously, Tokens per Per, up to its capacity. Over
-	// any span T it admits at most Burst + T*Tokens/Per. The zero value.
+	// any span T it admits at most Burst + T*Tokens/Per. Tokens that a Reservation
+	// gives back in the span are extra; see [Reservation]. The zero value.
 	TokenBucket Algorithm = iota
 	// FixedWindow admits Tokens in each window; windows are whole multiples of
 	// Per since the Unix epoch. Across a boundary up to 2*Tokens can pass within

@@ -19,6 +19,17 @@ import (
 // a *[ConfigError]. After any other error the correction may have been made, so
 // the reservation counts as settled, and no token is ever given back twice. While
 // one call is in flight, others return [ErrReceipt].
+//
+// A token bucket refills while reservations are open, and what they give back can
+// be spent on top. Over any span T a token bucket therefore admits at most
+//
+//	Burst + T*Tokens/Per + H
+//
+// where H is the sum of the reserved tokens that are given back in the span and
+// were taken before it. H is at most the number of requests in flight times what
+// each reserves. A bucket of 1,000 an hour with one reservation of 1,000, open for
+// an hour, can admit 2,000 at one instant. A window or a log gives nothing back
+// once the window has ended or the entry has left.
 type Reservation struct {
 	// Decision is what Take would have answered. Nothing is reserved unless it is
 	// allowed.
@@ -91,7 +102,12 @@ func (r *Reservation) keep(q *request) {
 // Settle replaces the reserved cost by the actual one, in the accounts it was
 // taken from; PerRequest budgets keep their 1. More than was reserved may be
 // debited below zero, down to minus the capacity, and later requests wait for
-// it. ctx's cancellation has no effect.
+// it; what goes below that is not counted. A smaller cost is given back, up to the
+// capacity: [Reservation] says what open reservations can hold. ctx's cancellation
+// has no effect.
+//
+// If the fixed window of the reservation has ended, or its entry has left the
+// rolling log, more than was reserved is debited now, and less gives nothing back.
 //
 // A negative cost is a *[CostError] and settles nothing. The error is
 // [ErrReceipt] if the request was not allowed or is settled already, and otherwise

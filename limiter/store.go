@@ -72,13 +72,17 @@ func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
 //     same account, and consumes the receipt; without one it is [ErrReceipt],
 //     and a credit above what was taken is a *CostError, both before anything is
 //     changed. A credit never lifts above the capacity, a debit never below minus
-//     the capacity. An error with the reason Unavailable or Timeout says that
-//     nothing was corrected: the receipts stay valid, and Settle may be called
-//     again. A store that may have corrected one of the charges consumes its
-//     receipt, or returns another reason.
-//   - R10 A changed limit never mints. The first Take to show it that debits the
-//     account, or that the account cannot pay, carries the balance over; from then
-//     on the account refills by the new limit.
+//     the capacity. If the window has ended or the log entry has left, a credit
+//     changes nothing and a debit counts as taken now. An error with the reason
+//     Unavailable or Timeout says that nothing was corrected: the receipts stay
+//     valid, and Settle may be called again. A store that may have corrected one
+//     of the charges consumes its receipt, or returns another reason.
+//   - R10 A changed limit never mints: what is allowed at one instant, without
+//     credits, is at most the largest capacity shown. Between a token bucket and
+//     another algorithm what is left is carried, at most the new capacity; windows
+//     and logs carry what was used. The first Take under the new limit that debits
+//     the account or is denied carries the balance over; from then on the account
+//     refills by the new limit.
 //   - R11 Fixed windows are whole multiples of Per since the Unix epoch. An entry
 //     of a rolling log leaves it when Per has passed.
 //   - R12 Methods are safe for concurrent use and linearizable; hooks such as a

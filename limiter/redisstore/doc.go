@@ -53,8 +53,8 @@
 // whose context is cancelled meanwhile may wait for the rest of the deadline. The
 // client's hooks then run in the caller's goroutine, so they must not block, and
 // their panics reach the caller; see [Client]. Since such a client also breaks off
-// a connection that is not made within the deadline, the store goes on to make
-// some, a few at a time, after calls that timed out.
+// a connection that is not made within the deadline, each call that times out lets
+// the store try to make one, at most every 50 ms. Nothing goes on without calls.
 //
 // DialerRetries: 1 lets calls fail at once, as unavailable, while nobody listens.
 // By default the client tries five times, 100 ms apart, and calls last until their
@@ -97,16 +97,19 @@
 //
 // A value begins with the version of its format, 1, and with the limit that it
 // is counted under; ration.lua has the rest. A process that finds a version above
-// its own leaves the value alone and answers other; a later version of this
-// package reads the formats of those before it, and writes a new format only from
-// the version after the one that can read it. So upgrade one version at a time,
-// and processes of neighbouring versions share their accounts. The same holds for
-// limits: while two processes disagree, each request first carries the balance
-// over to its own limit, the stricter clamps, and nothing is minted. Where one of
-// the limits is a rolling log and the other has another algorithm or Per, each
-// turn counts what was used as used now, so that a caller who keeps both processes
-// busy is refused until they agree: give such a budget another name instead, under
-// which all accounts begin full.
+// its own leaves the value alone and answers other. If no newer process will come
+// back, [Store.Reset] or the deletion of the key makes the account full.
+//
+// A later version of this package reads the formats of those before it, and writes
+// a new format only from the version after the one that can read it. So upgrade one
+// version at a time, and processes of neighbouring versions share their accounts.
+//
+// The same holds for limits: while two processes disagree, each request first
+// carries the balance over to its own limit, the stricter clamps, and nothing is
+// minted. If one of the limits is a rolling log and the other has another algorithm
+// or Per, what the log holds counts as used now each time, so that a caller who keeps
+// both processes busy is refused until they agree. Give such a budget another name
+// instead, under which all accounts begin full.
 //
 // Anything else under a key of ours (another type, a cut value, not a number) is
 // an error of reason other; the Take or Settle that finds it changes no account and

@@ -121,6 +121,11 @@ func TestTake_ARefusalWritesNothing(t *testing.T) {
 		l.Per = time.Hour
 		user := l.String()
 		allowed(t, s, on(user, l, 5))
+		if l.Algorithm != limiter.TokenBucket { // and one that was made from a bucket
+			server.Do("DEL", keyOf(user))
+			allowed(t, s, on(user, limiter.PerHour(9), 8))
+			allowed(t, s, on(user, l, 1))
+		}
 		value, before := server.Do("GET", keyOf(user)), writes()
 		for _, charges := range [][]limiter.Charge{
 			on(user, l, 1), on(user, l, 6), on(user, l, 0), on("other", l, 6),
