@@ -80,21 +80,24 @@ const maxPushback = math.MaxInt32 * time.Millisecond
 func (c Config) validate(l *limiter.Limiter) error {
 	switch {
 	case c.MaxPushback < 0 || c.MaxPushback > maxPushback:
-		return &limiter.ConfigError{Field: "Config.MaxPushback", Value: c.MaxPushback,
-			Reason: fmt.Sprintf("want more than 0 and at most %v, or 0 for 30s", maxPushback)}
+		return wrong("Config.MaxPushback", c.MaxPushback,
+			fmt.Sprintf("want more than 0 and at most %v, or 0 for 30s", maxPushback))
+
 	case !utf8.ValidString(c.Domain):
-		return &limiter.ConfigError{Field: "Config.Domain", Value: c.Domain, Reason: "want UTF-8"}
+		return wrong("Config.Domain", c.Domain, "want UTF-8")
 	}
 	for i, method := range c.Methods {
 		if !routes.IsFullMethod(method) {
-			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Methods[%d]", i), Value: method,
-				Reason: `want the form "/pkg.Service/Method"`}
+			return wrong(fmt.Sprintf("Config.Methods[%d]", i), method,
+				`want the form "/pkg.Service/Method"`)
+
 		}
 	}
 	for i, name := range c.Public {
 		if _, ok := l.Budget(name); !ok {
-			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Public[%d]", i), Value: name,
-				Reason: "want the name of a budget of the limiter"}
+			return wrong(fmt.Sprintf("Config.Public[%d]", i), name,
+				"want the name of a budget of the limiter")
+
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ type Interceptor struct {
 // The error is a *[limiter.ConfigError].
 func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
 	if l == nil || l.Name() == "" {
-		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter made by limiter.New"}
+		return nil, wrong("Limiter", nil, "want a limiter made by limiter.New")
 	}
 	if err := who.Validate(); err != nil {
 		return nil, err

@@ -69,8 +69,9 @@ func (i *Interceptor) check(budgets []limiter.Budget) error {
 	for _, b := range budgets {
 		for n, route := range b.Routes {
 			if reason := unreachable(route, *known); reason != "" {
-				return &limiter.ConfigError{Field: fmt.Sprintf("Budget %q.Routes[%d]", b.Name, n),
-					Value: route, Reason: reason}
+				return wrong(fmt.Sprintf("Budget %q.Routes[%d]", b.Name, n),
+					route, reason)
+
 			}
 		}
 	}

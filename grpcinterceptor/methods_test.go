@@ -52,8 +52,9 @@ func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) 
 			var config *limiter.ConfigError
 			require.ErrorAs(t, err, &config)
 			assert.Equal(t, &limiter.ConfigError{
-				Field: [...]string{`Budget "per-user".Routes[0]`, `Budget "per-user".Routes[1]`}[tt.wrong],
-				Value: tt.routes[tt.wrong], Reason: tt.want,
+				Package: "grpcinterceptor",
+				Field:   [...]string{`Budget "per-user".Routes[0]`, `Budget "per-user".Routes[1]`}[tt.wrong],
+				Value:   tt.routes[tt.wrong], Reason: tt.want,
 			}, config)
 		})
 	}
@@ -112,7 +113,7 @@ func TestInterceptor_CheckFindsMethodsOfAServiceWithoutAPackage(t *testing.T) {
 	l, _ := newLimiter(t, standing, b)
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	err := i.Check(services{"Greeter": {Methods: []grpc.MethodInfo{{Name: "SayHello"}}}})
-	require.EqualError(t, err, `limiter: Budget "per-user".Routes[2] = "/Greeter/SayHelo": `+
+	require.EqualError(t, err, `grpcinterceptor: Budget "per-user".Routes[2] = "/Greeter/SayHelo": `+
 		`want a method that the server has: "/Greeter/SayHello"`)
 }
 

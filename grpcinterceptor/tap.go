@@ -50,21 +50,21 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 	const reason = "want none: a tap "
 	switch {
 	case l != nil && l.CanFail():
-		return nil, &limiter.ConfigError{Field: "Limiter", Value: l.Name(),
-			Reason: "its store does I/O, which would block connections: want one in memory"}
+		return nil, wrong("Limiter", l.Name(),
+			"its store does I/O, which would block connections: want one in memory")
 	case cfg.MaxPushback != 0:
-		return nil, &limiter.ConfigError{Field: "Config.MaxPushback", Value: cfg.MaxPushback,
-			Reason: reason + "cannot send pushback"}
+		return nil, wrong("Config.MaxPushback", cfg.MaxPushback,
+			reason+"cannot send pushback")
 	case cfg.Cost != nil:
-		return nil, &limiter.ConfigError{Field: "Config.Cost", Reason: reason + "sees no message"}
+		return nil, wrong("Config.Cost", nil, reason+"sees no message")
 	case cfg.Settles:
-		return nil, &limiter.ConfigError{Field: "Config.Settles", Value: true,
-			Reason: reason + "sees no handler"}
+		return nil, wrong("Config.Settles", true,
+			reason+"sees no handler")
 	case cfg.ByCode != nil:
-		return nil, &limiter.ConfigError{Field: "Config.ByCode", Reason: reason + "sees no answer"}
+		return nil, wrong("Config.ByCode", nil, reason+"sees no answer")
 	case cfg.Messages:
-		return nil, &limiter.ConfigError{Field: "Config.Messages", Value: true,
-			Reason: reason + "sees no message"}
+		return nil, wrong("Config.Messages", true,
+			reason+"sees no message")
 	}
 	i, err := New(l, keying.ByAddress(from), cfg)
 	if err != nil {

@@ -47,33 +47,40 @@ func (a Addresses) Validate() error {
 		field := fmt.Sprintf("Addresses.Proxies[%d]", i)
 		switch {
 		case !p.IsValid():
-			return &limiter.ConfigError{Field: field, Value: p, Reason: "want a prefix such as 10.0.0.0/8"}
+			return wrong(field, p, "want a prefix such as 10.0.0.0/8")
 		case p.Addr().Is4In6():
-			return &limiter.ConfigError{Field: field, Value: p, Reason: "want it as an IPv4 prefix"}
+			return wrong(field, p, "want it as an IPv4 prefix")
 		case p.Addr().Is4() && p.Bits() < 8, p.Bits() < 7: // 10.0.0.0/8 and fc00::/7 are private
-			return &limiter.ConfigError{Field: field, Value: p, Reason: "trusts much of the world, " +
-				"who could then choose their address: want the proxies' own network"}
+			return wrong(field, p, "trusts much of the world, "+
+				"who could then choose their address: want the proxies' own network")
+
 		}
 	}
 	switch {
 	case a.IPv6Bits != 0 && (a.IPv6Bits < 48 || a.IPv6Bits > 128):
-		return &limiter.ConfigError{Field: "Addresses.IPv6Bits", Value: a.IPv6Bits,
-			Reason: "want 48 to 128, or 0 for 64"}
+		return wrong("Addresses.IPv6Bits", a.IPv6Bits,
+			"want 48 to 128, or 0 for 64")
+
 	case a.Header != "" && len(a.Proxies) == 0 && !a.UnixProxy:
-		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
-			Reason: "anybody can send it: want Proxies that are believed, or UnixProxy"}
+		return wrong("Addresses.Header", a.Header,
+			"anybody can send it: want Proxies that are believed, or UnixProxy")
+
 	case a.Header != "" && !token(a.Header), strings.EqualFold(a.Header, "Host"):
-		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
-			Reason: "want the name of a header such as X-Forwarded-For"}
+		return wrong("Addresses.Header", a.Header,
+			"want the name of a header such as X-Forwarded-For")
+
 	case strings.EqualFold(a.Header, "Forwarded"):
-		return &limiter.ConfigError{Field: "Addresses.Header", Value: a.Header,
-			Reason: "holds more than addresses: want a header such as X-Forwarded-For"}
+		return wrong("Addresses.Header", a.Header,
+			"holds more than addresses: want a header such as X-Forwarded-For")
+
 	case a.Unknown.refuse && !printable(a.Unknown.challenge):
-		return &limiter.ConfigError{Field: "Addresses.Unknown", Value: a.Unknown.challenge,
-			Reason: `want a challenge such as Bearer realm="api", or no Unknown for none`}
+		return wrong("Addresses.Unknown", a.Unknown.challenge,
+			`want a challenge such as Bearer realm="api", or no Unknown for none`)
+
 	case a.Unknown.addresses != nil:
-		return &limiter.ConfigError{Field: "Addresses.Unknown",
-			Reason: "by address, where there is none: want Refuse or OrShared"}
+		return wrong("Addresses.Unknown", nil,
+			"by address, where there is none: want Refuse or OrShared")
+
 	}
 	return nil
 }

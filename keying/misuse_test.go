@@ -23,7 +23,7 @@ func TestWho_MisuseSaysWhatARequestShows(t *testing.T) {
 	verified := keying.Origin{TLS: &tls.ConnectionState{
 		PeerCertificates: shown.TLS.PeerCertificates,
 		VerifiedChains:   [][]*x509.Certificate{{leaf}}}}
-	socket := served(&net.UnixAddr{Name: "s", Net: "unix"})
+	socket := servedAt(&net.UnixAddr{Name: "s", Net: "unix"})
 	orAddress := keying.Authenticated(keying.OrAddress(keying.Addresses{}))
 	refuse := keying.Authenticated(keying.Refuse("Bearer"))
 	bySubject := orAddress.OrCertificate(keying.CertificateSubject)

@@ -15,9 +15,9 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// served is the context of a request that a server of net/http got on a
+// servedAt is the context of a request that a server of net/http got on a
 // connection with that local end.
-func served(local net.Addr) context.Context {
+func servedAt(local net.Addr) context.Context {
 	return context.WithValue(context.Background(), http.LocalAddrContextKey, local)
 }
 
@@ -29,14 +29,14 @@ func TestOrigin_TextIsReadOnlyOnNetworksWithIPAddresses(t *testing.T) {
 		network string
 		want    error
 	}{
-		{"tcp", served(tcp), "", nil},
-		{"udp, as in HTTP/3", served(&net.UDPAddr{}), "", nil},
+		{"tcp", servedAt(tcp), "", nil},
+		{"udp, as in HTTP/3", servedAt(&net.UDPAddr{}), "", nil},
 		{"not known, as in FastCGI", t.Context(), "", nil},
-		{"unix", served(unix), "", limiter.ErrNobody},
-		{"unix without its network", served(&net.UnixAddr{}), "", limiter.ErrNobody},
-		{"a pipe", served(pipe{}), "", limiter.ErrNobody},
+		{"unix", servedAt(unix), "", limiter.ErrNobody},
+		{"unix without its network", servedAt(&net.UnixAddr{}), "", limiter.ErrNobody},
+		{"a pipe", servedAt(pipe{}), "", limiter.ErrNobody},
 		{"stated", t.Context(), "unix", limiter.ErrNobody},
-		{"stated over what the context says", served(unix), "tcp", nil},
+		{"stated over what the context says", servedAt(unix), "tcp", nil},
 	} {
 		for _, remote := range []string{"203.0.113.7", "203.0.113.7:80", "[2001:db8::1]:80",
 			"::ffff:203.0.113.7", "64:ff9b::203.0.113.7", "fe80::1%eth0", "127.0.0.1:80"} {
@@ -70,7 +70,7 @@ func TestAddresses_UnixProxyTrustsTheSocketAndNothingElse(t *testing.T) {
 	from := keying.Addresses{UnixProxy: true}
 	named := from
 	named.Proxies, named.Header = loopback, "X-Real-IP"
-	unix, tcp := served(&net.UnixAddr{Name: "s", Net: "unix"}), served(&net.TCPAddr{})
+	unix, tcp := servedAt(&net.UnixAddr{Name: "s", Net: "unix"}), servedAt(&net.TCPAddr{})
 	for _, tt := range []struct {
 		name   string
 		from   keying.Addresses
@@ -90,7 +90,7 @@ func TestAddresses_UnixProxyTrustsTheSocketAndNothingElse(t *testing.T) {
 		{"the socket, and garbage", from, unix, "@", forwarded("198.51.100.9, unix:"), ""},
 		{"TCP", from, tcp, "203.0.113.7:80", forwarded("198.51.100.9"), "203.0.113.7"},
 		{"TCP without an address", from, tcp, "@", forwarded("198.51.100.9"), ""},
-		{"another network", from, served(pipe{}), "@", forwarded("198.51.100.9"), ""},
+		{"another network", from, servedAt(pipe{}), "@", forwarded("198.51.100.9"), ""},
 		{"not known", from, t.Context(), "@", forwarded("198.51.100.9"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

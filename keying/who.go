@@ -97,18 +97,22 @@ func (w Who) Validate() error {
 	a := w.absent
 	switch {
 	case a == Absent{}:
-		return &limiter.ConfigError{Field: "Who", Reason: "say what happens to a caller " +
-			"without a principal: want Authenticated(Refuse(challenge)), " +
-			"Authenticated(OrAddress(Addresses{})) or ByAddress(Addresses{})"}
+		return wrong("Who", nil, "say what happens to a caller "+
+			"without a principal: want Authenticated(Refuse(challenge)), "+
+			"Authenticated(OrAddress(Addresses{})) or ByAddress(Addresses{})")
+
 	case w.named && (w.certificate == 0 || w.certificate > CertificateSPIFFE):
-		return &limiter.ConfigError{Field: "Who.OrCertificate", Value: uint8(w.certificate),
-			Reason: "want CertificateSubject, CertificateDNS, CertificateURI or CertificateSPIFFE"}
+		return wrong("Who.OrCertificate", uint8(w.certificate),
+			"want CertificateSubject, CertificateDNS, CertificateURI or CertificateSPIFFE")
+
 	case w.hooked && (w.verified == nil || !w.named):
-		return &limiter.ConfigError{Field: "Who.VerifiedBy",
-			Reason: "want a function, and OrCertificate to say which name counts"}
+		return wrong("Who.VerifiedBy", nil,
+			"want a function, and OrCertificate to say which name counts")
+
 	case a.refuse && !printable(a.challenge):
-		return &limiter.ConfigError{Field: "Who.Refuse", Value: a.challenge,
-			Reason: `want a challenge such as Bearer realm="api"`}
+		return wrong("Who.Refuse", a.challenge,
+			`want a challenge such as Bearer realm="api"`)
+
 	case a.addresses != nil:
 		return a.addresses.Validate()
 	}

@@ -45,25 +45,25 @@ func (w Workloads) Validate() error {
 	off := w.Header == "" && w.Label == nil
 	switch {
 	case w.Header != "" && w.Label != nil:
-		return &limiter.ConfigError{Field: "Workloads.Label", Reason: "want Header or Label, not both"}
+		return wrong("Workloads.Label", nil, "want Header or Label, not both")
 	case off && (w.Listed != nil || w.Slots != 0):
-		return &limiter.ConfigError{Field: "Workloads",
-			Reason: "say where labels are: want Header or Label"}
+		return wrong("Workloads", nil,
+			"say where labels are: want Header or Label")
 	case w.Slots < 0 || w.Slots > maxSlots:
-		return &limiter.ConfigError{Field: "Workloads.Slots", Value: w.Slots,
-			Reason: "want 1 to 256, or 0 for 16"}
+		return wrong("Workloads.Slots", w.Slots,
+			"want 1 to 256, or 0 for 16")
 	case len(w.Listed) > maxListed:
-		return &limiter.ConfigError{Field: "Workloads.Listed", Value: len(w.Listed),
-			Reason: "want at most 256 labels"}
+		return wrong("Workloads.Listed", len(w.Listed),
+			"want at most 256 labels")
 	case !isToken(w.Header):
-		return &limiter.ConfigError{Field: "Workloads.Header", Value: w.Header,
-			Reason: "want a name such as X-Workload"}
+		return wrong("Workloads.Header", w.Header,
+			"want a name such as X-Workload")
 	}
 	for i, label := range w.Listed {
 		if !printable(label) || len(label) > maxLabel || label[0] == '~' ||
 			slices.Contains(w.Listed[:i], label) {
-			return &limiter.ConfigError{Field: fmt.Sprintf("Workloads.Listed[%d]", i), Value: label,
-				Reason: `want 1 to 64 printable ASCII characters, not "~" first, and each label once`}
+			return wrong(fmt.Sprintf("Workloads.Listed[%d]", i), label,
+				`want 1 to 64 printable ASCII characters, not "~" first, and each label once`)
 		}
 	}
 	return nil
@@ -114,8 +114,8 @@ func (w Workloads) FoldingFor(l *limiter.Limiter) (*Folding, error) {
 		return b.Scope&limiter.ByWorkload != 0
 	})
 	if err == nil && f == nil && split {
-		return nil, &limiter.ConfigError{Field: "Workloads",
-			Reason: "a budget is ByWorkload: say where labels are, want Header or Label"}
+		return nil, wrong("Workloads", nil,
+			"a budget is ByWorkload: say where labels are, want Header or Label")
 	}
 	return f, err
 }

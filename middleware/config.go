@@ -81,11 +81,11 @@ const maxJitter = time.Hour
 func (c Config) validate(l *limiter.Limiter) error {
 	switch {
 	case c.Headers > Off:
-		return &limiter.ConfigError{Field: "Config.Headers", Value: uint8(c.Headers),
-			Reason: "want Draft11, XRateLimit or Off"}
+		return wrong("Config.Headers", uint8(c.Headers),
+			"want Draft11, XRateLimit or Off")
 	case c.Jitter < 0 || c.Jitter > maxJitter:
-		return &limiter.ConfigError{Field: "Config.Jitter", Value: c.Jitter,
-			Reason: fmt.Sprintf("want at least 0 and at most %v", maxJitter)}
+		return wrong("Config.Jitter", c.Jitter,
+			fmt.Sprintf("want at least 0 and at most %v", maxJitter))
 	}
 	for i, name := range c.Public {
 		if _, ok := l.Budget(name); !ok {
@@ -98,16 +98,16 @@ func (c Config) validate(l *limiter.Limiter) error {
 		case !ok:
 			return unknown("Config.Unavailable", i, name)
 		case b.Scope.Personal():
-			return &limiter.ConfigError{Field: fmt.Sprintf("Config.Unavailable[%d]", i), Value: name,
-				Reason: "its accounts belong to one caller: want a budget that all share, or 429"}
+			return wrong(fmt.Sprintf("Config.Unavailable[%d]", i), name,
+				"its accounts belong to one caller: want a budget that all share, or 429")
 		}
 	}
 	return nil
 }
 
 func unknown(field string, i int, name string) error {
-	return &limiter.ConfigError{Field: fmt.Sprintf("%s[%d]", field, i), Value: name,
-		Reason: "want the name of a budget of the limiter"}
+	return wrong(fmt.Sprintf("%s[%d]", field, i), name,
+		"want the name of a budget of the limiter")
 }
 
 // clone returns c without the slices of the one who made it.

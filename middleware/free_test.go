@@ -34,7 +34,7 @@ type routed func(
 	inside func(http.Handler) http.Handler,
 ) http.Handler
 
-var services = map[string]routed{
+var builders = map[string]routed{
 	"chi": func(
 		_ *testing.T, limit func(keying.Route) func(http.Handler) http.Handler,
 		inside func(http.Handler) http.Handler,
@@ -59,7 +59,7 @@ var services = map[string]routed{
 // A preflight with credentials is a guess like any other request: the
 // authentication behind the limiter checks them.
 func TestPreflight_IsChargedInFrontOfTheAuthentication(t *testing.T) {
-	for name, build := range services {
+	for name, build := range builders {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, perHour(5))
 			f.seen.off = true
@@ -223,7 +223,7 @@ var configured = map[string]middleware.Config{
 
 func TestNothingACallerWritesMakesARequestFree(t *testing.T) {
 	const capacity = 1_000_000
-	for router, build := range services {
+	for router, build := range builders {
 		for config, cfg := range configured {
 			t.Run(router+"/"+config, func(t *testing.T) {
 				f := newFixture(t, perHour(capacity))
@@ -255,7 +255,7 @@ func TestNothingACallerWritesMakesARequestFree(t *testing.T) {
 // The same over HTTP/2, and without TLS.
 func TestNothingACallerWritesMakesARequestFree_HTTP2(t *testing.T) {
 	const capacity = 1_000_000
-	for name, build := range services {
+	for name, build := range builders {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, perHour(capacity))
 			g := &gate{}

@@ -34,10 +34,11 @@ func New(
 ) (*Middleware, error) {
 	switch {
 	case l == nil || l.Name() == "":
-		return nil, &limiter.ConfigError{Field: "Limiter", Reason: "want a limiter made by limiter.New"}
+		return nil, wrong("Limiter", nil, "want a limiter made by limiter.New")
 	case route == nil:
-		return nil, &limiter.ConfigError{Field: "Route",
-			Reason: "want keying.Pattern, keying.Mux(mux) or chiroute.New(router).Route"}
+		return nil, wrong("Route", nil,
+			"want keying.Pattern, keying.Mux(mux) or chiroute.New(router).Route")
+
 	}
 	if err := who.Validate(); err != nil {
 		return nil, err

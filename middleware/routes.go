@@ -34,7 +34,7 @@ func checkHEAD(budgets []limiter.Budget) error {
 	for _, b := range budgets {
 		for i, route := range b.Routes {
 			if rest, ok := strings.CutPrefix(route, http.MethodHead+" "); ok {
-				return wrong(b, i, fmt.Sprintf("HEAD shares GET's route: want %q", "GET "+rest))
+				return wrongRoute(b, i, fmt.Sprintf("HEAD shares GET's route: want %q", "GET "+rest))
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (m *Middleware) unknown(budgets []limiter.Budget) (errs []error) {
 			if nearest != nil {
 				reason += ": " + routes.Quote(nearest)
 			}
-			errs = append(errs, wrong(b, i, reason))
+			errs = append(errs, wrongRoute(b, i, reason))
 		}
 	}
 	return errs
@@ -110,7 +110,6 @@ func similar(route string, nearest []string) bool {
 	return slices.ContainsFunc(nearest, func(n string) bool { return routes.Same(n, route) })
 }
 
-func wrong(b limiter.Budget, i int, reason string) error {
-	return &limiter.ConfigError{Field: fmt.Sprintf("Budget %q.Routes[%d]", b.Name, i),
-		Value: b.Routes[i], Reason: reason}
+func wrongRoute(b limiter.Budget, i int, reason string) error {
+	return wrong(fmt.Sprintf("Budget %q.Routes[%d]", b.Name, i), b.Routes[i], reason)
 }

@@ -59,7 +59,7 @@ func TestMiddleware_CheckNamesTheBudgetAndTheNearestRoute(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				require.EqualError(t, err, `limiter: Budget "many".Routes[1] = "`+tt.route+
+				require.EqualError(t, err, `middleware: Budget "many".Routes[1] = "`+tt.route+
 					`": want a route that the router has: `+tt.want)
 			})
 		}
@@ -78,7 +78,7 @@ func TestNew_RefusesABudgetOnARouteThatTheRouterLacks(t *testing.T) {
 	router.Post("/login", noop)
 	l, _ := logged(t, many("POST /logn"))
 	_, err := middleware.New(l, byUser, chiroute.New(router).Route, middleware.Config{})
-	require.EqualError(t, err, `limiter: Budget "many".Routes[0] = "POST /logn": `+
+	require.EqualError(t, err, `middleware: Budget "many".Routes[0] = "POST /logn": `+
 		`want a route that the router has: "POST /login"`)
 }
 

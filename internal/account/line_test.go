@@ -86,7 +86,7 @@ func TestLine_SaturatesAtTheExtremes(t *testing.T) {
 		for range 5 {
 			line.Join(most)
 		}
-		assert.EqualValues(t, most, line.Wait(&a, a.Used(0), 0, most), "%v", rule)
+		assert.EqualValues(t, int64(most), line.Wait(&a, a.Used(0), 0, most), "%v", rule)
 		for range 5 {
 			line.Leave(most)
 		}

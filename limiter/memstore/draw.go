@@ -57,8 +57,8 @@ func join(draws []draw) error {
 				continue
 			}
 			if !same(first.charge.Limit, d.charge.Limit) || first.charge.Shadow != d.charge.Shadow {
-				return &limiter.ConfigError{Field: "Charges", Value: d.charge.Key.Budget,
-					Reason: "one key has two limits, or is both enforced and shadow"}
+				return wrong("Charges", d.charge.Key.Budget,
+					"one key has two limits, or is both enforced and shadow")
 			}
 			d.join(first)
 			break

@@ -50,7 +50,7 @@ func TestStore_SettleRefusesALimitThatIsNotValidBeforeAnythingIsChanged(t *testi
 func TestNew_SaysWhatCapWouldBeRight(t *testing.T) {
 	_, err := memstore.New(memstore.Config{MaxAccounts: -1})
 	assert.EqualError(t, err,
-		"limiter: Config.MaxAccounts = -1: want at least 1, or 0 for 1,000,000")
+		"memstore: Config.MaxAccounts = -1: want at least 1, or 0 for 1,000,000")
 }
 
 func TestStats_CountsAddressesAndAllOthers(t *testing.T) {

@@ -48,8 +48,8 @@ type Store struct {
 // New returns an empty store. A negative MaxAccounts is a *[limiter.ConfigError].
 func New(cfg Config) (*Store, error) {
 	if cfg.MaxAccounts < 0 {
-		return nil, &limiter.ConfigError{Field: "Config.MaxAccounts", Value: cfg.MaxAccounts,
-			Reason: "want at least 1, or 0 for 1,000,000"}
+		return nil, wrong("Config.MaxAccounts", cfg.MaxAccounts,
+			"want at least 1, or 0 for 1,000,000")
 	}
 	if cfg.MaxAccounts == 0 {
 		cfg.MaxAccounts = 1_000_000
@@ -73,7 +73,7 @@ func newStore(cfg Config, shards int) *Store {
 // Store the error is a *[limiter.ConfigError] of the field Store.
 func (s *Store) Check(l limiter.Limit) error {
 	if s.classes == nil {
-		return &limiter.ConfigError{Field: "Store", Reason: "want a store made by memstore.New"}
+		return wrong("Store", nil, "want a store made by memstore.New")
 	}
 	return l.Validate()
 }

@@ -165,7 +165,7 @@ func TestStore_NamesTheBudgetWhoseKeyHasTwoLimits(t *testing.T) {
 		{Key: key, Limit: limiter.PerHour(1)}, {Key: key, Limit: limiter.PerHour(2)},
 	})
 	assert.EqualError(t, err,
-		`limiter: Charges = "a": one key has two limits, or is both enforced and shadow`)
+		`memstore: Charges = "a": one key has two limits, or is both enforced and shadow`)
 }
 
 // limits are those that the hammer changes between.

@@ -41,8 +41,8 @@ func newDraws(charges []limiter.Charge) ([]draw, error) {
 			continue
 		}
 		if d.rule != r || d.charge.Shadow != c.Shadow {
-			return nil, &limiter.ConfigError{Field: "Charges", Value: c.Key.Budget,
-				Reason: "one key has two limits, or is both enforced and shadow"}
+			return nil, wrong("Charges", c.Key.Budget,
+				"one key has two limits, or is both enforced and shadow")
 		}
 		d.cost += min(c.Cost, math.MaxInt64-d.cost)
 	}

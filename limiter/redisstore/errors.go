@@ -102,3 +102,8 @@ func mayHaveRun(err error) bool {
 	var store *limiter.StoreError
 	return errors.As(err, &store) && store.Reason == limiter.Ambiguous
 }
+
+// wrong returns an error for a field of this package.
+func wrong(field string, value any, reason string) *limiter.ConfigError {
+	return &limiter.ConfigError{Package: "redisstore", Field: field, Value: value, Reason: reason}
+}

@@ -97,14 +97,14 @@ func New(client Client, cfg Config) (*Store, error) {
 	}
 	switch {
 	case strings.ContainsAny(cfg.Prefix, "{}"):
-		return nil, &limiter.ConfigError{Field: "Config.Prefix", Value: cfg.Prefix,
-			Reason: "want no braces: they say which slot of a cluster a key is in"}
+		return nil, wrong("Config.Prefix", cfg.Prefix,
+			"want no braces: they say which slot of a cluster a key is in")
 	case cfg.Timeout < time.Millisecond:
-		return nil, &limiter.ConfigError{Field: "Config.Timeout", Value: cfg.Timeout,
-			Reason: "want at least 1ms, or 0 for 50ms"}
+		return nil, wrong("Config.Timeout", cfg.Timeout,
+			"want at least 1ms, or 0 for 50ms")
 	case cfg.MaxAhead < 0:
-		return nil, &limiter.ConfigError{Field: "Config.MaxAhead", Value: cfg.MaxAhead,
-			Reason: "want more than 0, or 0 for 1m"}
+		return nil, wrong("Config.MaxAhead", cfg.MaxAhead,
+			"want more than 0, or 0 for 1m")
 	}
 	s := &Store{
 		client:   client,
@@ -126,7 +126,7 @@ func New(client Client, cfg Config) (*Store, error) {
 func checkClient(client Client) error {
 	v := reflect.ValueOf(client)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return &limiter.ConfigError{Field: "Client", Reason: "want a client, not nil"}
+		return wrong("Client", nil, "want a client, not nil")
 	}
 	var reason string
 	switch client.(type) {
@@ -141,7 +141,7 @@ func checkClient(client Client) error {
 	default:
 		return nil
 	}
-	return &limiter.ConfigError{Field: "Client", Value: fmt.Sprintf("%T", client), Reason: reason}
+	return wrong("Client", fmt.Sprintf("%T", client), reason)
 }
 
 // keepsDeadlines reports whether the client ends a command with its context.
@@ -162,7 +162,7 @@ func (s *Store) String() string { return "redis" }
 // error is a *[limiter.ConfigError] that says what is wrong.
 func (s *Store) Check(l limiter.Limit) error {
 	if s.client == nil {
-		return &limiter.ConfigError{Field: "Store", Reason: "want a store made by redisstore.New"}
+		return wrong("Store", nil, "want a store made by redisstore.New")
 	}
 	_, err := newRule(l)
 	return err

@@ -33,11 +33,11 @@ func newRule(l limiter.Limit) (rule, error) {
 		return r.bucket(l)
 	}
 	if l.Per%time.Microsecond != 0 {
-		return rule{}, inexact("Limit.Per", l.Per, fmt.Sprintf(
+		return rule{}, wrong("Limit.Per", l.Per, fmt.Sprintf(
 			"a %v in Redis is counted in microseconds: want a whole number of them", l.Algorithm))
 	}
 	if !r.fits() {
-		return rule{}, inexact("Limit.Tokens", l.Tokens, "want at most 2^52 less half of Per in "+
+		return rule{}, wrong("Limit.Tokens", l.Tokens, "want at most 2^52 less half of Per in "+
 			"microseconds, so that Redis counts exactly")
 	}
 	return r, nil
@@ -61,16 +61,12 @@ func (r rule) bucket(l limiter.Limit) (rule, error) {
 		r.n, r.p = int64(min(gained/g, most+1)), r.p/int64(g)
 	}
 	if high != 0 || !r.fits() {
-		return rule{}, inexact("Limit", l, fmt.Sprintf(
+		return rule{}, wrong("Limit", l, fmt.Sprintf(
 			"Redis counts exactly below 2^53 only, and this needs 2 * %d tokens of %d units, and "+
 				"%d units a microsecond: want a smaller Burst, or Tokens and Per that divide evenly",
 			l.Capacity(), r.p, r.n))
 	}
 	return r, nil
-}
-
-func inexact(field string, value any, reason string) error {
-	return &limiter.ConfigError{Field: field, Value: value, Reason: reason}
 }
 
 func gcd(a, b uint64) uint64 {

@@ -1,0 +1,8 @@
+package keying
+
+import "github.com/ration-go/ration/limiter"
+
+// wrong returns an error for a field of this package.
+func wrong(field string, value any, reason string) *limiter.ConfigError {
+	return &limiter.ConfigError{Package: "keying", Field: field, Value: value, Reason: reason}
+}
