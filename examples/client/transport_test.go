@@ -217,7 +217,7 @@ func (w *world) handler(limiters int) http.Handler {
 		}
 		store := limiter.Must(memstore.New(memstore.Config{MaxAccounts: 100}))
 		l := limiter.Must(limiter.New(store, budgets, limiter.Config{}))
-		who := keying.ByAddress(keying.Addresses{})
+		who := keying.Authenticated(keying.Refuse("Test"))
 		h = limiter.Must(middleware.New(l, who, keying.Pattern, middleware.Config{
 			Cost: func(*http.Request) int64 { return w.cost },
 		})).Handler(h)
@@ -256,7 +256,8 @@ func obey(t *testing.T, limiters, seed int) (refused int) {
 	client := &Transport{MaxWait: 24 * time.Hour, Base: direct{http.HandlerFunc(
 		func(rw http.ResponseWriter, r *http.Request) {
 			tries++
-			h.ServeHTTP(rw, r)
+			h.ServeHTTP(rw, r.WithContext(keying.WithPrincipal(r.Context(),
+				limiter.Principal{Kind: "user", Tenant: "team", ID: "alice"})))
 		})}}
 	for n := range 12 {
 		if limiters == 1 {
