@@ -60,6 +60,10 @@ type Harness struct {
 	// means that the store cannot tell, and it is not asked.
 	Accounts func(s limiter.Store) int
 
+	// Shared says how to test a store whose accounts other processes share. With
+	// nil the rules that need it are passed over.
+	Shared *Shared
+
 	// patience is how long concurrent calls may take before they count as hung.
 	patience time.Duration
 }
@@ -74,10 +78,11 @@ type Rule struct {
 	check func(p *probe)
 }
 
-// Rules returns the rules in the order of their numbers.
+// Rules returns the rules, by subject.
 func Rules() []Rule {
 	return slices.Concat(arithmeticRules, clockRules, outcomeRules, requestRules, freeRules,
-		settleRules, changeRules, windowRules, concurrencyRules, errorRules, keyRules)
+		settleRules, changeRules, windowRules, concurrencyRules, errorRules, keyRules,
+		sharedRules, ownClockRules, leavingRules, failureRules)
 }
 
 // Run checks the store of h by every rule, each in a subtest of its own.

@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,12 +17,15 @@ func TestRun_PassesARightStore(t *testing.T) {
 	storetest.Run(t, harness(""))
 }
 
-// faults are stores that break the promise in one way each, and the rules that
-// say so. Other rules may fail with them: those here must.
-var faults = []struct {
+// breach is a fault and the rules that it breaks.
+type breach struct {
 	fault fault
 	by    []string
-}{
+}
+
+// faults are stores that break the promise in one way each, and the rules that
+// say so. Other rules may fail with them: those here must.
+var faults = []breach{
 	{"drops the remainder", []string{"R1 exact token buckets"}},
 	{"rounds the time of a token", []string{"R1 exact token buckets"}},
 	{"costs are 32 bits", []string{"R1 huge values"}},
@@ -134,6 +138,10 @@ func rule(t *testing.T, called string) storetest.Rule {
 }
 
 func TestRules_CatchTheStoreThatBreaksThem(t *testing.T) {
+	catch(t, harness, faults)
+}
+
+func catch(t *testing.T, harness func(fault) storetest.Harness, faults []breach) {
 	for _, c := range faults {
 		t.Run(string(c.fault), func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +160,7 @@ func TestRules_CatchTheStoreThatBreaksThem(t *testing.T) {
 
 func TestRules_AreEachBrokenBySomeStore(t *testing.T) {
 	broken := map[string]bool{}
-	for _, c := range faults {
+	for _, c := range slices.Concat(faults, sharedFaults) {
 		for _, called := range c.by {
 			broken[called] = true
 		}
