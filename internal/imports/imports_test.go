@@ -43,6 +43,7 @@ var arrows = []arrow{
 	{"limiter/memstore", []string{"limiter", "internal"}, "a store knows the promise only"},
 	{"limiter/redisstore", []string{"limiter", "internal"}, "a store knows the promise only"},
 	{"limiter/resilient", []string{"limiter", "internal"}, "it works with any two stores"},
+	{"limiter/storekit", []string{"limiter", "internal"}, "a store knows the promise only"},
 	{"limiter/storetest", []string{"limiter", "internal"}, "it tests any store"},
 	{"limiter/metrics", []string{"limiter", "internal"}, "metrics observe every limiter"},
 	{"keying", []string{"limiter", "internal"},

@@ -1,0 +1,51 @@
+package storekit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// storeError returns what a Backend returned as a *limiter.StoreError: its own, or
+// one with the reason that the error shows.
+func storeError(err error) error {
+	var own *limiter.StoreError
+	if errors.As(err, &own) {
+		return own
+	}
+	return &limiter.StoreError{Reason: reasonOf(err), Err: err}
+}
+
+func reasonOf(err error) limiter.StoreReason {
+	var network net.Error
+	var operation *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return limiter.Timeout
+	case errors.As(err, &operation):
+		return limiter.Unavailable
+	default:
+		return limiter.Other
+	}
+}
+
+// ambiguous reports whether a call that ended with err may have written.
+func ambiguous(err error) bool {
+	var store *limiter.StoreError
+	return errors.As(err, &store) && store.Reason == limiter.Ambiguous
+}
+
+// guard calls f and returns a panic of it as an error: nobody else could recover it
+// in a goroutine of the store. What it had written by then is not known.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &limiter.StoreError{Reason: limiter.Ambiguous,
+				Err: fmt.Errorf("storekit: the backend panicked: %v", p)}
+		}
+	}()
+	return f()
+}
