@@ -2,12 +2,15 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME   ?= 10s
 COUNT      ?= 1
 
+# The modules with a go.mod of their own, below this one.
+MODULES = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/testdata/*'))
+
 .PHONY: help
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: lint tidy test test-browser fuzz ## everything that CI runs
+check: lint tidy test test-modules test-browser fuzz ## everything that CI runs
 
 .PHONY: fmt
 fmt: ## format the code
@@ -19,7 +22,8 @@ lint: ## gofmt, go vet (64 and 32 bits) and staticcheck
 	go vet ./...
 	GOARCH=386 go vet ./...
 	go run $(STATICCHECK) ./...
-	cd internal/peers && go vet ./... && go mod tidy -diff
+	@set -e; for module in $(MODULES); do echo "lint $$module"; ( cd $$module && \
+		go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff && go mod verify ); done
 
 .PHONY: tidy
 tidy: ## go.mod is tidy, and the modules are those of go.sum
@@ -30,6 +34,17 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 test: cc redis ## all tests, with the race detector; the long streams without it, in full
 	go test -race ./...
 	go test ./internal/model ./limiter/memstore ./limiter/redisstore ./middleware
+
+.PHONY: test-modules
+test-modules: test-postgres ## the tests of the modules below this one
+	@set -e; for module in $(filter-out examples/postgres,$(MODULES)); do \
+		( cd $$module && go test ./... ); done
+
+.PHONY: test-postgres
+test-postgres: ## a store in SQL, on a PostgreSQL server that the tests start
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		.ci/install postgresql
+	cd examples/postgres && go test -count 1 ./...
 
 .PHONY: test-valkey
 test-valkey: ## what asks a Redis server, on a valkey-server
