@@ -4,8 +4,8 @@
 //
 //	store, err := storekit.New(&backend{pool}, storekit.Config{Name: "postgres"})
 //
-// The example below is a whole Backend in memory. The directory examples/postgres
-// has one for PostgreSQL. Package storetest tests the result.
+// The example of [New] is a whole Backend in memory. The directory examples/postgres
+// has one for PostgreSQL.
 //
 // # What Update does
 //
@@ -63,6 +63,24 @@
 // package, are a *[limiter.StoreError] with the reason [limiter.Other]. They never
 // count as a full account. [Store.Reset] deletes them without reading them, and the
 // account is full then. Versions of this package read what older ones have written.
+//
+// # Testing
+//
+// Package storetest holds the result to the promise of [limiter.Store]. Stores with
+// different secrets share no accounts, so one table serves all tests:
+//
+//	storetest.Run(t, storetest.Harness{
+//		New: func(t testing.TB, now func() time.Time) limiter.Store {
+//			return limiter.Must(storekit.New(&backend{pool}, storekit.Config{
+//				Now: now, Secret: []byte(rand.Text()), Timeout: time.Minute,
+//			}))
+//		},
+//		AccountClock: true, // the last instant is kept for each account
+//	})
+//
+// That tests the Backend in one process only. Set Harness.Shared as well, as the
+// tests of examples/postgres do: it is what finds missing locks, a clock that was
+// read too early, and errors of a commit that are not Ambiguous.
 //
 // # Without a Backend
 //

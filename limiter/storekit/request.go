@@ -63,16 +63,9 @@ type correction struct{ takenAt, delta int64 }
 // The error for Take and Peek is a *[limiter.CostError] for a negative cost, or a
 // *[limiter.ConfigError] for a limit that is not valid and for one key with two
 // limits; for Settle it is [limiter.ErrReceipt], or a *limiter.CostError for a
-// credit of more than was taken.
+// credit of more than was taken. An unknown verb is a *limiter.ConfigError.
 func Prepare(v Verb, charges []limiter.Charge, secret []byte) (*Request, error) {
-	check := checkTake
-	switch v {
-	case Settle:
-		check = checkSettle
-	case Reset:
-		check = func([]limiter.Charge) error { return nil }
-	}
-	if err := check(charges); err != nil {
+	if err := v.check(charges); err != nil {
 		return nil, err
 	}
 	r := &Request{verb: v}
@@ -83,6 +76,21 @@ func Prepare(v Verb, charges []limiter.Charge, secret []byte) (*Request, error) 
 	}
 	r.sort()
 	return r, nil
+}
+
+// check returns what can be said of the charges before their limits are looked at.
+func (v Verb) check(charges []limiter.Charge) error {
+	switch v {
+	case Take, Peek:
+		return checkTake(charges)
+	case Settle:
+		return checkSettle(charges)
+	case Reset:
+		return nil
+	default:
+		return &limiter.ConfigError{Field: "Verb", Value: uint8(v),
+			Reason: "want Take, Peek, Settle or Reset"}
+	}
 }
 
 // add adds a charge to the draw on its account.

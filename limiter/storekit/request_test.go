@@ -93,6 +93,14 @@ func TestRequest_DecideDoesNotChangeTheBytesItReads(t *testing.T) {
 	}
 }
 
+func TestPrepare_RefusesAnUnknownVerb(t *testing.T) {
+	for _, v := range []storekit.Verb{0, storekit.Reset + 1} {
+		_, err := storekit.Prepare(v, nil, nil)
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config)
+	}
+}
+
 func TestRequest_DecideRefusesAnotherNumberOfStates(t *testing.T) {
 	r, err := storekit.Prepare(storekit.Take, []limiter.Charge{on("alice", each[0], 1)}, nil)
 	require.NoError(t, err)
