@@ -76,7 +76,8 @@ func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
 //     changes nothing and a debit counts as taken now. An error with the reason
 //     Unavailable or Timeout says that nothing was corrected: the receipts stay
 //     valid, and Settle may be called again. A store that may have corrected one
-//     of the charges consumes its receipt, or returns another reason.
+//     of the charges consumes its receipt, or returns another reason. Settle does
+//     not depend on its context. A Take that returns an error leaves no receipt.
 //   - R10 A changed limit never mints: what is allowed at one instant, without
 //     credits, is at most the largest capacity shown. Between a token bucket and
 //     another algorithm what is left is carried, at most the new capacity; windows
@@ -90,10 +91,15 @@ func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
 //   - K5 Keys that differ in any part are different accounts.
 //   - R13 Memory is bounded, or the store says by what.
 //   - R14 An error is a *CostError or *[ConfigError] (the caller's mistake),
-//     ErrReceipt, a *[StoreError], or the context's own.
+//     ErrReceipt, a *[StoreError], or the context's own. A caller that leaves
+//     breaks nothing: it gets its answer or its context's error, never a
+//     *StoreError.
 //
 // Charges belong to the store until the call returns. A store that answers early
 // copies them first and never writes after. A call with no charges is allowed.
+//
+// A Store may have one optional method; see [Capabilities]. Package storekit makes
+// a Store of a database.
 type Store interface {
 	Check(l Limit) error
 	Take(ctx context.Context, charges []Charge) (Decision, error)
