@@ -13,8 +13,8 @@ import (
 // store's deadline and never because a caller has left, so it can be used for
 // every step up to and including the commit.
 //
-// An error means that nothing was written. Where that is not certain, most of all
-// after a failed commit, the error is a *[limiter.StoreError] with the reason
+// An error means that nothing was written. If that is not certain, as after a failed
+// commit, the error is a *[limiter.StoreError] with the reason
 // [limiter.Ambiguous]. Other reasons can be stated the same way; without one, an
 // error of ctx or of a network timeout is [limiter.Timeout], any other *net.OpError
 // [limiter.Unavailable], and all else [limiter.Other].
@@ -45,6 +45,6 @@ type Record struct {
 	State []byte
 	// FullAt is when the account is full again, rounded up to a whole second.
 	// Once the Backend's clock has reached it, the row can be deleted: no row and a
-	// full account are the same. It never must be. It is zero if State is nil.
+	// full account are the same. It need not be. FullAt is zero if State is nil.
 	FullAt time.Time
 }

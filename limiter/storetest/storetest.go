@@ -14,6 +14,10 @@
 // the comment of limiter.Store has it, its text, what was seen and the line that
 // saw it.
 //
+// A store whose accounts other processes share sets Harness.Shared as well: only with
+// a second store, accounts that are locked by others, and commits that fail can the
+// suite see what is wrong between processes.
+//
 // Nothing bounds the time of a rule but the test's own: only calls that are made
 // concurrently are given up on where they hang.
 //
