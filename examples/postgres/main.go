@@ -65,9 +65,19 @@ func run(ctx context.Context, out io.Writer, url string) error {
 	return sweep(ctx, pool) // a service does this every minute or so
 }
 
-// sweep deletes the rows of accounts that are full. PostgreSQL looks again at a row
-// that is written meanwhile.
+// sweepRows looks again at a row that has been written meanwhile, and skips one that
+// is being written: waiting for it could be a deadlock.
+const sweepRows = `delete from ration_accounts where key in (
+	select key from ration_accounts where full_at <= clock_timestamp()
+	limit 1000 for update skip locked)`
+
+// sweep deletes the rows of accounts that are full, some at a time, so that no
+// request waits for long.
 func sweep(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, `delete from ration_accounts where full_at <= clock_timestamp()`)
-	return err
+	for {
+		done, err := pool.Exec(ctx, sweepRows)
+		if err != nil || done.RowsAffected() < 1000 {
+			return err
+		}
+	}
 }

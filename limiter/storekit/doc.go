@@ -33,8 +33,7 @@
 //
 // # What goes wrong in SQL
 //
-//   - SELECT FOR UPDATE cannot lock a row that is not there. Use advisory locks, or
-//     insert the row first.
+//   - SELECT FOR UPDATE cannot lock a row that is not there. Use advisory locks.
 //   - A statement sees the rows as they were when it started. One that locks and
 //     loads can return what was there before it had to wait. Load in a second
 //     statement.
@@ -48,8 +47,9 @@
 // An account that is full again is the same as none. [Record.FullAt] says when: store
 // it beside the bytes, delete such rows now and then, or pass it to a database whose
 // rows expire. The statement that deletes must look at FullAt as it is then, so
-// that it does not delete a row that has just been written. If rows are never
-// deleted, the table grows with the number of callers.
+// that it does not delete a row that has just been written, and must skip rows that
+// are locked, so that it does not wait for a request that waits for it. If rows are
+// never deleted, the table grows with the number of callers.
 //
 // # Time
 //
@@ -87,5 +87,5 @@
 // If a database does not fit [Backend], the pure layer below it can be used alone:
 // [Prepare] checks the charges and names the accounts, [Request.Decide] decides over
 // their bytes, and [Request.Finish] writes results and receipts. Deadlines, errors
-// and callers that leave are then the author's own affair.
+// and callers that leave are then up to the author.
 package storekit
