@@ -88,7 +88,7 @@ func (v Verb) check(charges []limiter.Charge) error {
 	case Reset:
 		return nil
 	default:
-		return &limiter.ConfigError{Field: "Verb", Value: uint8(v),
+		return &limiter.ConfigError{Package: "storekit", Field: "Verb", Value: uint8(v),
 			Reason: "want Take, Peek, Settle or Reset"}
 	}
 }
@@ -112,7 +112,7 @@ func (r *Request) add(c *limiter.Charge, secret []byte) error {
 		d.corrections = append(d.corrections, correction{takenAt(c), c.Cost})
 	case Take, Peek:
 		if d.limit != spellOut(c.Limit) || d.charge.Shadow != c.Shadow {
-			return &limiter.ConfigError{Field: "Charges", Value: c.Key.Budget,
+			return &limiter.ConfigError{Package: "storekit", Field: "Charges", Value: c.Key.Budget,
 				Reason: "one key has two limits, or is both enforced and shadow"}
 		}
 		if d.cost += uint64(c.Cost); d.cost < uint64(c.Cost) {

@@ -48,10 +48,11 @@ var (
 // *[limiter.ConfigError].
 func New(b Backend, cfg Config) (*Store, error) {
 	if v := reflect.ValueOf(b); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, &limiter.ConfigError{Field: "Backend", Reason: "want a backend, not nil"}
+		return nil, &limiter.ConfigError{Package: "storekit", Field: "Backend",
+			Reason: "want a backend, not nil"}
 	}
 	if cfg.Timeout < 0 || cfg.Timeout > 0 && cfg.Timeout < time.Millisecond {
-		return nil, &limiter.ConfigError{Field: "Config.Timeout", Value: cfg.Timeout,
+		return nil, &limiter.ConfigError{Package: "storekit", Field: "Config.Timeout", Value: cfg.Timeout,
 			Reason: "want at least 1ms, or 0 for 250ms"}
 	}
 	if cfg.Timeout == 0 {
