@@ -1,4 +1,6 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GREMLINS    = github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+PACKAGE    ?= ./internal/account
 FUZZTIME   ?= 10s
 COUNT      ?= 1
 
@@ -33,7 +35,7 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 .PHONY: test
 test: cc redis ## all tests, with the race detector; the long streams without it, in full
 	go test -race ./...
-	go test ./internal/model ./limiter/memstore ./limiter/redisstore ./middleware
+	go test ./internal/lab/model ./limiter/memstore ./limiter/redisstore ./middleware
 
 .PHONY: test-modules
 test-modules: test-postgres ## the tests of the modules below this one
@@ -49,7 +51,7 @@ test-postgres: ## a store in SQL, on a PostgreSQL server that the tests start
 .PHONY: test-valkey
 test-valkey: ## what asks a Redis server, on a valkey-server
 	@command -v valkey-server >/dev/null || .ci/install valkey-server
-	REDIS_SERVER=valkey-server go test -count 1 ./limiter/redisstore ./internal/model ./examples/...
+	REDIS_SERVER=valkey-server go test -count 1 ./limiter/redisstore ./internal/lab/model ./examples/...
 
 .PHONY: test-browser
 test-browser: ## whether a page in a real browser can read its limits
@@ -66,11 +68,11 @@ bench: ## all benchmarks, COUNT times (1)
 
 .PHONY: bench-peers
 bench-peers: ## measure other rate limiters beside this one
-	cd internal/peers && go run .
+	cd internal/lab/peers && go run .
 
 .PHONY: mutants
-mutants: ## whether the tests notice broken code; PACKAGES and ARGS narrow it
-	go run ./internal/mutants $(ARGS) $(PACKAGES)
+mutants: ## whether the tests notice broken code in PACKAGE; the share that must be killed
+	go run $(GREMLINS) unleash --workers 2 --threshold-efficacy 95 $(PACKAGE)
 
 .PHONY: cover
 cover: ## how much of the code the tests run

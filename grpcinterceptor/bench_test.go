@@ -13,7 +13,6 @@ import (
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // nothing is the interceptor that others are compared with.
@@ -31,7 +30,7 @@ func direct(t testing.TB) []struct {
 	ctx    context.Context
 	allocs float64 // beyond nothing, at most
 } {
-	l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+	l := limiter.Must(limiter.New(newStore(nil),
 		[]limiter.Budget{perUser(limiter.PerSecond(1_000_000_000))}, limiter.Config{}))
 	ctx := peer.NewContext(t.Context(),
 		&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 7), Port: 50000}})
@@ -73,7 +72,7 @@ func BenchmarkUnary(b *testing.B) {
 
 // BenchmarkMessages is what it costs to receive a message that is charged.
 func BenchmarkMessages(b *testing.B) {
-	l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+	l := limiter.Must(limiter.New(newStore(nil),
 		[]limiter.Budget{perUser(limiter.PerSecond(1_000_000_000))}, limiter.Config{}))
 	i := limiter.Must(grpcinterceptor.New(l, users, grpcinterceptor.Config{Messages: true}))
 	stream := endless{ctx: keying.WithPrincipal(b.Context(), alice)}

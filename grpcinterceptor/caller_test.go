@@ -21,7 +21,7 @@ import (
 )
 
 func TestCaller_NobodyIsUnauthenticated(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(slow))
+	l, log := newLimiter(t, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	server := start(t, "tcp", chain(i)...)
 	client := server.client(t, retrying)
@@ -34,8 +34,8 @@ func TestCaller_NobodyIsUnauthenticated(t *testing.T) {
 	_, err = streams[0].use(t.Context(), client)
 	assert.Equal(t, codes.Unauthenticated, status.Code(err))
 	assert.Zero(t, server.handled.Load())
-	assert.Equal(t, []limiter.Answer{
-		limiter.AnswerUnauthenticated, limiter.AnswerUnauthenticated,
+	assert.Equal(t, []string{
+		"unauthenticated", "unauthenticated",
 	}, log.answers())
 }
 
@@ -50,7 +50,7 @@ func TestCaller_AConnectionWithoutAnAddressFollowsTheChoice(t *testing.T) {
 		{"shared", keying.OrShared(), codes.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, perUser(slow))
+			l, _ := newLimiter(t, perUser(slow))
 			who := keying.ByAddress(keying.Addresses{Unknown: tt.unknown})
 			i := intercept(t, l, who, grpcinterceptor.Config{})
 			client := start(t, "bufconn", chain(i)...).client(t, "{}")
@@ -83,7 +83,7 @@ func TestCaller_ForwardedForIsBelievedOnlyOfAProxy(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, perUser(slow))
+			l, _ := newLimiter(t, perUser(slow))
 			who := keying.ByAddress(keying.Addresses{Proxies: tt.proxies})
 			i := intercept(t, l, who, grpcinterceptor.Config{})
 			client := start(t, "tcp", chain(i)...).client(t, "{}")
@@ -108,7 +108,7 @@ func checkHealth(t *testing.T, server *running) {
 }
 
 func TestHealth_IsFreeUnderADrainedBudget(t *testing.T) {
-	l, log := newLimiter(t, standing, limiter.Budget{Name: "all", Limit: slow})
+	l, log := newLimiter(t, limiter.Budget{Name: "all", Limit: slow})
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	server := start(t, "tcp", chain(i)...)
 	client := server.client(t, "{}")
@@ -126,14 +126,14 @@ func TestHealth_IsFreeUnderADrainedBudget(t *testing.T) {
 
 	seen := log.all()
 	assert.Equal(t, report{"grpc", grpc_health_v1.Health_Check_FullMethodName,
-		limiter.AnswerSkipped}, seen[2])
+		"skipped"}, seen[2])
 	assert.Equal(t, report{"grpc", grpc_health_v1.Health_List_FullMethodName,
-		limiter.AnswerSkipped}, seen[7])
+		"skipped"}, seen[7])
 }
 
 // A Watch holds a stream for as long as the caller likes.
 func TestHealth_WatchIsNotFree(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(limiter.PerHour(2)))
+	l, log := newLimiter(t, perUser(limiter.PerHour(2)))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	client := grpc_health_v1.NewHealthClient(
 		start(t, "tcp", chain(i)...).connect(t, "{}"))
@@ -147,13 +147,13 @@ func TestHealth_WatchIsNotFree(t *testing.T) {
 	assert.Equal(t, []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted, codes.Unauthenticated},
 		[]codes.Code{watch(alice), watch(alice), watch(alice), watch(t.Context())})
 	assert.Equal(t, report{"grpc", grpc_health_v1.Health_Watch_FullMethodName,
-		limiter.AnswerDeny}, log.all()[2])
+		"deny"}, log.all()[2])
 	assert.False(t, grpcinterceptor.Health(t.Context(), grpc_health_v1.Health_Watch_FullMethodName))
 	assert.False(t, grpcinterceptor.Health(t.Context(), "/grpc.health.v1.Health/Check/"))
 }
 
 func TestSkip_SaysWhichOtherCallsAreFree(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(slow))
+	l, log := newLimiter(t, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Skip: func(_ context.Context, fullMethod string) bool { return fullMethod == emptyCall },
 	})
@@ -166,8 +166,8 @@ func TestSkip_SaysWhichOtherCallsAreFree(t *testing.T) {
 	_, err := client.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{})
 	assert.Equal(t, codes.Unauthenticated, status.Code(err))
 	checkHealth(t, server)
-	assert.Equal(t, []limiter.Answer{limiter.AnswerSkipped, limiter.AnswerSkipped,
-		limiter.AnswerSkipped, limiter.AnswerUnauthenticated, limiter.AnswerSkipped}, log.answers())
+	assert.Equal(t, []string{"skipped", "skipped",
+		"skipped", "unauthenticated", "skipped"}, log.answers())
 }
 
 func invoke(ctx context.Context, conn *grpc.ClientConn, method string) codes.Code {
@@ -175,7 +175,7 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, method string) codes.Cod
 }
 
 func TestUnknownMethods_DoNotReachAnInterceptor(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(slow))
+	l, log := newLimiter(t, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	conn := start(t, "bufconn", chain(i)...).connect(t, "{}")
 	for n := range 50 {
@@ -186,7 +186,7 @@ func TestUnknownMethods_DoNotReachAnInterceptor(t *testing.T) {
 }
 
 func TestUnknownMethods_OfAnUnknownServiceHandlerShareOneRoute(t *testing.T) {
-	l, log := newLimiter(t, standing, limiter.Budget{Name: "per-route", Limit: limiter.PerHour(3),
+	l, log := newLimiter(t, limiter.Budget{Name: "per-route", Limit: limiter.PerHour(3),
 		Scope: limiter.ByPrincipal | limiter.ByRoute})
 	i := intercept(t, l, users, grpcinterceptor.Config{Methods: []string{"/proxied.Orders/List"}})
 	proxy := func(_ any, stream grpc.ServerStream) error {
@@ -212,11 +212,11 @@ func TestUnknownMethods_OfAnUnknownServiceHandlerShareOneRoute(t *testing.T) {
 	assert.Equal(t, []codes.Code{codes.OK, codes.OK, codes.OK, codes.ResourceExhausted,
 		codes.OK, codes.OK}, got)
 	assert.Equal(t, []report{
-		{"grpc", keying.Unmatched, limiter.AnswerAllow},
-		{"grpc", keying.Unmatched, limiter.AnswerAllow},
-		{"grpc", keying.Unmatched, limiter.AnswerAllow},
-		{"grpc", keying.Unmatched, limiter.AnswerDeny},
-		{"grpc", "/proxied.Orders/List", limiter.AnswerAllow},
-		{"grpc", emptyCall, limiter.AnswerAllow},
+		{"grpc", keying.Unmatched, "allow"},
+		{"grpc", keying.Unmatched, "allow"},
+		{"grpc", keying.Unmatched, "allow"},
+		{"grpc", keying.Unmatched, "deny"},
+		{"grpc", "/proxied.Orders/List", "allow"},
+		{"grpc", emptyCall, "allow"},
 	}, log.all())
 }

@@ -11,59 +11,53 @@ import (
 
 	"github.com/ration-go/ration/internal/routes"
 	"github.com/ration-go/ration/keying"
-	"github.com/ration-go/ration/limiter"
 )
 
-// Config is what differs from server to server; the zero Config is usable.
-// Functions are called with no lock held, by many goroutines.
+// Config configures an [Interceptor] or a [Tap]. The zero Config is usable. Its
+// functions are called by many goroutines, with no lock held.
 type Config struct {
-	// MaxPushback is the longest wait that clients are told to sit out; beyond
-	// it they are told not to retry. At most 2147483647 ms (24 days), since
-	// clients read 32 bits; 0 means 30 s.
+	// MaxPushback is the longest wait after which clients are told to retry; for a
+	// longer one they are told not to. It is at most 2147483647 ms (24 days), because
+	// clients read 32 bits. 0 means 30 s.
 	MaxPushback time.Duration
-	// Cost answers how many tokens a unary call costs, at least 0; msg is the
-	// request message. A stream costs 1, since it is charged before a message is
-	// read; with Messages, Cost is asked about each message. Nil means 1.
+	// Cost returns the cost of a unary call in tokens, at least 0; msg is the request
+	// message. A stream costs 1, because it is charged before a message is read; with
+	// Messages, Cost is called for each message. Nil means 1.
 	Cost func(ctx context.Context, fullMethod string, msg any) int64
-	// Messages charges each message that a stream receives, so that a stream
-	// costs what unary calls with its messages would, and at least the 1 of its
-	// open, which stands also where the first message is refused. False means that
-	// the messages of an open stream are free.
+	// Messages charges each message that a stream receives. A stream then costs as much
+	// as unary calls with its messages would, and at least the 1 that it paid when it
+	// opened, even if its first message is refused. False means that the messages of an
+	// open stream are free.
 	Messages bool
-	// Settles lets handlers say what a call really cost, with [Settle]; Cost is then
-	// what is reserved, so the most that it may cost. It costs some allocations and,
-	// as ByCode does, one more call of a store that does I/O, before the answer.
+	// Settles lets handlers correct the cost of their call with [Settle]. Cost is then
+	// what is reserved: the most that the call can cost. It costs some allocations and,
+	// like ByCode, one more call of a store that does I/O, before the answer.
 	Settles bool
-	// ByCode, if set, answers what a call really cost, at least 0, by the code that
-	// its handler returns and by what was reserved: 0 for OK counts only failures.
-	// A handler that has called Settle was first. What has no code of the handler's
-	// own stays reserved: a panic, a caller that has gone or is too late, CANCELED,
-	// DEADLINE_EXCEEDED; so do streams with Messages.
+	// ByCode returns what a call really cost, at least 0, from the code that its handler
+	// returned and the reserved cost: 0 for OK counts failures only. A Settle of the
+	// handler takes precedence. The reserved cost stands after a panic, after CANCELED and
+	// DEADLINE_EXCEEDED, if the caller has disconnected or its deadline has passed, and for
+	// streams with Messages. Nil corrects nothing.
 	ByCode func(code codes.Code, reserved int64) int64
-	// Skip answers which calls are free besides those of [Health], which always
-	// are; free calls are counted as skipped. Nil means no others. An unknown
-	// method is shown as [keying.Unmatched], never by the name the caller chose.
+	// Skip reports whether a call is free. Calls of [Health] always are. Free calls are
+	// counted as skipped. An unknown method is passed as [keying.Unmatched], never by
+	// the name that the caller chose. Nil means that no other call is free.
 	Skip func(ctx context.Context, fullMethod string) bool
-	// Workloads are labels by which callers split their own budgets, for budgets
-	// ByWorkload; the zero value means none. Its Header is a metadata key.
+	// Workloads are the labels by which callers split their own budgets, for budgets
+	// ByWorkload. Its Header is a metadata key. The zero value means no labels.
 	Workloads keying.Workloads
-	// Methods are the full methods, "/pkg.Service/Method", that the server
-	// answers in its grpc.UnknownServiceHandler, each a route of its own. It is
-	// not needed for registered services.
+	// Methods are the full methods, "/pkg.Service/Method", that the server handles in its
+	// grpc.UnknownServiceHandler. Each becomes a route. Methods of registered services
+	// do not belong here.
 	Methods []string
-	// Public are the names of the budgets that any caller may be told of. A
-	// budget ByPrincipal or ByTenant is always told to its owner; the others
-	// would show everyone how much is left for everyone.
-	Public []string
-	// Domain is the domain of ErrorInfo: the name of the service. Empty means
-	// "ration".
+	// Domain is the domain in ErrorInfo: the name of the service. Empty means "ration".
 	Domain string
 }
 
-// Health reports whether the method is Check or List of grpc.health.v1.Health, by
-// which load balancers decide whether the server lives. Watch is not among them:
-// it holds a stream, and a goroutine of the server, for as long as the caller
-// likes, so it costs what other streams cost.
+// Health reports whether the method is Check or List of grpc.health.v1.Health, which
+// load balancers call to see whether a server is alive. Watch is not one of them: it
+// holds a stream and a goroutine for as long as the caller likes, so it costs as much as
+// any stream.
 func Health(_ context.Context, fullMethod string) bool {
 	return fullMethod == healthCheck || fullMethod == healthList
 }
@@ -77,7 +71,7 @@ const (
 // maxPushback is the longest pushback that clients can read.
 const maxPushback = math.MaxInt32 * time.Millisecond
 
-func (c Config) validate(l *limiter.Limiter) error {
+func (c Config) validate() error {
 	switch {
 	case c.MaxPushback < 0 || c.MaxPushback > maxPushback:
 		return wrong("Config.MaxPushback", c.MaxPushback,
@@ -93,17 +87,10 @@ func (c Config) validate(l *limiter.Limiter) error {
 
 		}
 	}
-	for i, name := range c.Public {
-		if _, ok := l.Budget(name); !ok {
-			return wrong(fmt.Sprintf("Config.Public[%d]", i), name,
-				"want the name of a budget of the limiter")
-
-		}
-	}
 	return nil
 }
 
-// orDefaults returns c with its zero fields spelt out.
+// orDefaults returns c with defaults in place of zero fields.
 func (c Config) orDefaults() Config {
 	if c.MaxPushback == 0 {
 		c.MaxPushback = 30 * time.Second
@@ -122,5 +109,5 @@ func (c *Config) free(ctx context.Context, route string) bool {
 	return Health(ctx, route) || c.Skip != nil && c.Skip(ctx, route)
 }
 
-// one is what opening a stream costs, and the default of a message.
+// one is the cost of opening a stream, and the default of Config.Cost.
 func one(context.Context, string, any) int64 { return 1 }

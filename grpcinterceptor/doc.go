@@ -1,39 +1,36 @@
-// Package grpcinterceptor limits the calls of a gRPC server. A call that cannot
-// pay is refused before its handler runs, in the way that gRPC clients
-// understand: RESOURCE_EXHAUSTED, the exact wait as a detail, and pushback that
-// a client with a retry policy obeys by itself.
+// Package grpcinterceptor limits the calls of a gRPC server. A call that exceeds a budget
+// is refused before its handler runs: with RESOURCE_EXHAUSTED, the exact wait as a detail,
+// and pushback, which makes clients with a retry policy wait and retry automatically.
 //
 //	i, err := grpcinterceptor.New(l, keying.Authenticated(keying.Refuse("Bearer")),
 //		grpcinterceptor.Config{})
 //	...
-//	grpc.NewServer(
+//	server := grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(authenticate, i.Unary),
 //		grpc.ChainStreamInterceptor(authenticateStream, i.Stream))
+//	orders.RegisterOrdersServer(server, service)
+//	err = i.Check(server)
 //
 // # Routes
 //
-// The route of a call is its full method, "/pkg.Service/Method"; that is what
-// Budget.Routes lists. A budget on a method that the server does not have limits
-// nothing: [Interceptor.Check] finds it once all services are registered, and
-// [Interceptor.Routes] lists the routes for metrics.
+// The route of a call is its full method, "/pkg.Service/Method", and Budget.Routes lists
+// full methods. A budget on a method that the server does not have limits nothing, so
+// call [Interceptor.Check] once all services are registered: it reports such budgets.
 //
-// Methods that the server does not know never reach an interceptor: grpc-go
-// answers UNIMPLEMENTED itself, so a flood of them is neither limited nor
-// counted here; a [Tap] holds it back. With grpc.UnknownServiceHandler they do
-// arrive, under whatever name the caller made up; they all share the route
-// [keying.Unmatched], but for those that [Config.Methods] lists. A service
-// registered with a nil implementation cannot be told from an unknown one and
-// counts as such.
+// Interceptors never see calls of methods that the server does not have. grpc-go answers
+// UNIMPLEMENTED itself, so a flood of them is neither limited nor counted; a [Tap] limits
+// it. With a grpc.UnknownServiceHandler they do arrive, under any name that the caller
+// invents. They share the route [keying.Unmatched], except for those in [Config.Methods].
+// Calls of a service that is registered with a nil implementation count as unknown too.
 //
 // # Calls that never send a message
 //
-// An interceptor of unary calls runs once the request message has come. A caller
-// that opens calls and sends nothing holds a stream and a goroutine of the server
-// for each, and no interceptor charges or sees them. Two bounds are needed:
-// grpc.MaxConcurrentStreams, which is unlimited by default, for the calls of one
-// connection, and a [Tap] with a budget on all methods, which charges a call when
-// its headers arrive. Calls of [Health] pass the tap free, so for these only the
-// first holds, and a bound on connections outside this package, as in a proxy:
+// gRPC calls a unary interceptor after the request message has arrived. A caller that
+// opens calls and sends nothing holds a stream and a goroutine of the server for each,
+// and no interceptor sees them. Two bounds are needed. grpc.MaxConcurrentStreams, which
+// is unlimited by default, bounds the calls of one connection. A [Tap] with a budget on
+// all methods charges each call when its headers arrive. Calls of [Health] pass the tap
+// for free, so for these also bound the number of connections, such as in a proxy.
 //
 //	server := grpc.NewServer(
 //		grpc.MaxConcurrentStreams(100),
@@ -42,86 +39,102 @@
 // # Streams
 //
 // A stream is charged once, when it opens, and its messages are free. With
-// [Config.Messages] it costs what unary calls with the messages that it receives
-// would: each is charged once it was received, to the caller who opened the
-// stream. The open costs 1, which pays 1 of the first message; one that costs more
-// is charged the rest, once it was received. Nothing gives the open back: a first
-// message that is refused has let the handler run, and costs the 1. The end of the
-// stream is free. Each charge is a request of its own to metrics; to budgets
-// PerRequest the open and the first message are one.
+// [Config.Messages], each received message is charged too, to the caller who opened the
+// stream, and the stream costs as much as unary calls with its messages would. Opening
+// the stream costs 1, which pays 1 of the first message; the rest of the first message is
+// charged when it arrives. The 1 is not given back if the first message is refused,
+// because the handler has run. The end of the stream is free. Metrics count each charge
+// as a request. Budgets PerRequest count the open and the first message as one.
 //
-// A message that cannot pay ends the stream with the status below, also where
-// messages were sent already and whatever the handler returns; the handler finds
-// it as the error of RecvMsg and as the cause of its context. RetryInfo says when
-// a new stream can begin with that message, its whole cost at once; a whole cost
-// above the capacity can never pay, though the open has paid 1 of it. The pushback
-// is -1 but for a first message: a client's own retry would send, and pay for, all
-// of them again.
+// A refused message ends the stream with the status below, even if messages were sent
+// already, and whatever the handler returns. The handler finds the status as the error of
+// RecvMsg and as the cause of its context. RetryInfo says when a new stream can begin with
+// that message. The pushback is -1 except for a first message, because a retry by the
+// client would send, and pay for, all messages again.
 //
 // # Cost known afterwards
 //
-// What [Config.Cost] answers is reserved, so that calls at the same time cannot
-// overrun a budget, and corrected once: by the handler, which calls [Settle] where
-// [Config.Settles], or else by [Config.ByCode]. What nobody settles stands. No
-// caller gets tokens back by what it does: a panic, a deadline, a caller that
-// leaves all keep what was reserved. A rule that gives back errors gives them back
-// also where callers bring them about, by an argument that is not valid, so
-// against guessing give back OK only. What could not be booked by the rule is
-// logged, once, under the code settle-failed.
+// The cost that [Config.Cost] returns is reserved, so that concurrent calls cannot exceed
+// a budget, and corrected once: by the handler, if [Config.Settles] is set and it calls
+// [Settle], or else by [Config.ByCode]. If neither corrects it, the reserved cost stands.
+// Callers cannot get tokens back: the reserved cost stands after a panic, a deadline, or a
+// caller that disconnects. If ByCode gives errors back, callers can cause errors, such as
+// by an invalid argument; to limit guessing, give back OK only.
 //
 // # Callers
 //
-// Whom the authentication named comes first, then, if keying.Who.OrCertificate
-// says so, the client certificate that was verified, then the address. A
+// The principal that the authentication has set comes first. Then comes the verified
+// client certificate, if keying.Who.OrCertificate allows it, then the address. A
 // connection that is neither TCP nor UDP, such as a unix socket, has no address:
-// keying.Addresses.UnixProxy and Unknown decide. Handlers that charge by
-// themselves, for items of a batch, find the caller with keying.CallerFrom. An
-// authenticated caller costs one allocation.
+// keying.Addresses.UnixProxy and Unknown decide. Handlers find the caller with
+// keying.CallerFrom, for example to charge each item of a batch. An authenticated caller
+// costs one allocation.
 //
-// # Misuse
+// # Warnings
 //
-// What construction cannot know is logged, through the limiter's Logger, once for
-// each Interceptor or Tap and code:
+// Misuse that construction cannot know of is logged through the limiter's Logger, at level
+// WARN with a "code". Each Interceptor and each Tap logs each code once:
 //
-//	no-principal            none of the first 100 calls had a principal
-//	principal-invalid       WithPrincipal was called with an empty Kind or ID, or
-//	                        with a reserved Kind; the call is refused
-//	certificate-unverified  a client certificate arrived and was not verified
-//	no-address              a unix socket, without UnixProxy and Unknown
-//	tap-unlearned           calls arrive at a tap before Learn
-//	settle-failed           ByCode returned a negative cost, or the store failed
+//   - certificate-unverified: a client certificate arrived that the TLS handshake had not
+//     verified, so it identifies nobody. Set tls.Config.ClientAuth to
+//     VerifyClientCertIfGiven or RequireAndVerifyClientCert; if a hook verifies, use
+//     keying.Who.VerifiedBy.
+//   - no-address: callers over a unix socket, or another network without IP addresses,
+//     have no address and are refused. If a proxy connects over the socket, set
+//     keying.Addresses.UnixProxy; otherwise set Unknown.
+//   - no-principal: none of the first 100 calls had a principal. Put the authentication in
+//     front of the limiter in both chains, and call keying.WithPrincipal in it.
+//   - principal-invalid: the authentication called keying.WithPrincipal with an empty Kind
+//     or ID, or with a reserved Kind, and the call was refused. Call it only for callers
+//     that have both.
+//   - route-unknown: calls arrived before [Interceptor.Check] although budgets name methods
+//     in their Routes, so nothing has verified that the server has these methods. A budget
+//     on a misspelt method limits nothing. Call Check once all services are registered; it
+//     returns an error that has the right spelling.
+//   - settle-failed: ByCode returned a negative cost, or the store failed when the cost was
+//     corrected. The reserved cost stands.
+//   - tap-unlearned: calls arrived before [Tap.Learn], so nearly all methods count as
+//     unmatched, and budgets that depend on routes do not limit the methods that they are
+//     for. Call Learn once all services are registered.
 //
 // # What a refused client sees
 //
-//	cannot pay yet           RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
-//	can never pay            RESOURCE_EXHAUSTED  QuotaFailure, ErrorInfo
-//	nobody                   UNAUTHENTICATED
-//	has gone, or is too late CANCELED, DEADLINE_EXCEEDED
-//	the store failed, closed UNAVAILABLE         RetryInfo
-//	a cost below zero        INTERNAL
+//	a budget is used up         RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
+//	one with Unavailable set is UNAVAILABLE         RetryInfo, QuotaFailure, ErrorInfo
+//	the cost exceeds a capacity RESOURCE_EXHAUSTED  QuotaFailure, ErrorInfo
+//	blocked                     RESOURCE_EXHAUSTED  QuotaFailure, ErrorInfo
+//	blocked, with an end        RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
+//	unauthenticated             UNAUTHENTICATED
+//	disconnected, or too late   CANCELED, DEADLINE_EXCEEDED
+//	the store failed, Closed    UNAVAILABLE         RetryInfo
+//	a negative cost             INTERNAL
 //
-// With RESOURCE_EXHAUSTED and UNAVAILABLE goes the trailer
-// grpc-retry-pushback-ms, once: the wait in milliseconds, rounded up, or -1, do
-// not retry, where the wait reaches the call's deadline, passes
-// [Config.MaxPushback] or never ends. Without the -1 a client would sleep its
-// deadline away and lose the answer.
+// RESOURCE_EXHAUSTED and UNAVAILABLE come with the trailer grpc-retry-pushback-ms: the
+// wait in milliseconds, rounded up. It is -1, do not retry, if the wait reaches the
+// deadline of the call, exceeds [Config.MaxPushback] or never ends. Without the -1, a
+// client would wait until its deadline and lose the answer.
 //
-// Clients retry only what their service config lists, and only while the server
-// has sent no header frame: an interceptor outside this one that calls
-// grpc.SetHeader turns the retries off. A server behind
-// (*grpc.Server).ServeHTTP always sends that frame: its clients see the status
-// and the details but do not retry.
+// The details name a budget only if it is ByPrincipal, ByTenant or Public.
+//
+// Clients retry only if their service config lists the code, and only if the server has
+// not sent a header frame: an outer interceptor that calls grpc.SetHeader prevents
+// retries. Behind (*grpc.Server).ServeHTTP that frame is always sent, so clients see the
+// status and the details but do not retry.
 //
 // # Order
 //
-// Authentication goes outside a limiter that counts principals; a second limiter
-// by address may go outside the authentication. The two are not atomic
-// together: what the outer one took stays taken where the inner one refuses.
-// One that refuses is the only one to set the trailer. One limiter in a chain
-// twice charges and counts a call once, unless the caller has become another in
-// between, as by the authentication: both pay then, and each is counted. Package
-// middleware around (*grpc.Server).ServeHTTP is another adapter, to which a call
-// has another route: one limiter in both charges a call twice.
+// Authentication goes outside a limiter that counts principals. A second limiter by
+// address may go outside the authentication. Two limiters are not atomic together: if the
+// inner one refuses, the outer one has charged the call. Only the one that refuses sets
+// the trailer.
+//
+// A call may meet one limiter several times: at a Tap, at package middleware around
+// (*grpc.Server).ServeHTTP, at two interceptors, or twice at the same one. One principal
+// is then charged once, whatever the routes and labels are called: a later meeting
+// charges only what it costs more. [Settle] corrects the whole cost. A ByCode corrects
+// what its own interceptor and the meetings before it have charged. Messages are charged
+// by the outermost interceptor that has Messages set. A caller by address before the
+// authentication and the user after it are two principals, and both are charged.
 //
 // Everything here is safe for concurrent use.
 package grpcinterceptor

@@ -16,7 +16,6 @@ import (
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // queue is a stream whose messages are there already: their costs.
@@ -49,7 +48,7 @@ type account struct {
 func newAccount(t *testing.T, capacity int64) *account {
 	a := &account{now: standing(), ctx: keying.WithPrincipal(t.Context(), alice)}
 	a.limiter = limiter.Must(limiter.New(
-		limiter.Must(memstore.New(memstore.Config{Now: func() time.Time { return a.now }})),
+		newStore(func() time.Time { return a.now }),
 		[]limiter.Budget{perUser(limiter.Limit{Tokens: 3, Per: time.Second, Burst: capacity})},
 		limiter.Config{}))
 	a.Interceptor = intercept(t, a.limiter, users, grpcinterceptor.Config{Messages: true,

@@ -2,6 +2,7 @@ package grpcinterceptor
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 
@@ -16,82 +17,106 @@ import (
 // transport is the metric label of all calls.
 const transport = "grpc"
 
-// Interceptor asks a limiter about every call of a gRPC server. Its methods
-// [Interceptor.Unary] and [Interceptor.Stream] are the interceptors; one
-// Interceptor serves both, and any number of servers. It is safe for concurrent
-// use. The zero Interceptor is not usable; see [New].
+// Interceptor limits the calls of a gRPC server. Its methods [Interceptor.Unary] and
+// [Interceptor.Stream] are the interceptors. One Interceptor can serve any number of
+// servers. It is safe for concurrent use. The zero Interceptor is not usable; see
+// [New].
 type Interceptor struct {
-	limiter   *limiter.Limiter
+	adapter   *limiter.Adapter
 	who       keying.Who
 	workloads *keying.Folding
 	cfg       Config
-	nobody    misuse.Streak            // calls of callers whom nobody has named
-	callers   misuse.Once              // how callers are named; see keying.Who.Misuse
-	lost      atomic.Bool              // told that a cost could not be corrected
-	known     atomic.Pointer[[]string] // the methods of the server, since Check
+	nobody    misuse.Streak                    // calls of unauthenticated callers
+	logged    misuse.Once                      // codes of warnings
+	known     atomic.Pointer[[]string]         // methods of the server; nil before Check
+	budgets   atomic.Pointer[[]limiter.Budget] // the budgets that were checked last
+	unchecked atomic.Pointer[[]string]         // names of those that need Check; nil if none do
 }
 
-// New returns the interceptors of l, which counts the callers that who names.
-// The error is a *[limiter.ConfigError].
+// New returns the interceptors that charge calls to the budgets of l; who identifies
+// the callers. All configuration errors are reported here, as *[limiter.ConfigError],
+// except for budgets on methods that do not exist: see [Interceptor.Check].
 func New(l *limiter.Limiter, who keying.Who, cfg Config) (*Interceptor, error) {
+	i, err := newInterceptor(l, who, cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	// A chain may have the same Interceptor twice. Only with a second Setup does the
+	// limiter look for an earlier charge.
+	if _, err := i.adapter.Setup(transport, cfg.settles(), nil); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// newInterceptor is New for one registration. It runs check, if not nil, on the
+// capabilities of the store.
+func newInterceptor(
+	l *limiter.Limiter, who keying.Who, cfg Config, check func(limiter.Capabilities) error,
+) (*Interceptor, error) {
 	if l == nil || l.Name() == "" {
 		return nil, wrong("Limiter", nil, "want a limiter made by limiter.New")
 	}
 	if err := who.Validate(); err != nil {
 		return nil, err
 	}
-	if err := cfg.validate(l); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	workloads, err := cfg.Workloads.FoldingFor(l)
+	workloads, err := cfg.Workloads.Folding()
 	if err != nil {
 		return nil, err
 	}
 	cfg.Methods = slices.Clone(cfg.Methods)
-	cfg.Public = slices.Clone(cfg.Public)
-	i := &Interceptor{limiter: l, who: who, workloads: workloads, cfg: cfg.orDefaults()}
-	i.checkOnReload()
+	i := &Interceptor{adapter: l.Adapter(), who: who, workloads: workloads, cfg: cfg.orDefaults()}
+	if _, err := i.adapter.Setup(transport, cfg.settles(), i.check(check)); err != nil {
+		return nil, err
+	}
 	return i, nil
 }
 
-// Unary is a grpc.UnaryServerInterceptor: it charges the call and runs the
-// handler, or answers the refusal. It runs after the request message was read.
+// Unary is a grpc.UnaryServerInterceptor. It charges the call and runs the handler, or
+// refuses the call. gRPC calls it after the request message was read.
 func (i *Interceptor) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	m, no := i.admit(ctx, info.FullMethod, req, i.cfg.Cost, i.cfg.settles())
-	if no != nil {
-		if no.pushback != "" {
-			// It fails only where there is no call to answer, as in a direct
-			// invocation; the status says all the same then.
-			_ = grpc.SetTrailer(ctx, no.trailer())
+	i.watchChecked(ctx)
+	var r limiter.Request
+	ctx, refused := i.admit(ctx, info.FullMethod, req, i.cfg.Cost, &r)
+	if refused != nil {
+		if refused.pushback != "" {
+			// It fails only for a direct invocation, which has no trailer.
+			_ = grpc.SetTrailer(ctx, refused.trailer())
 		}
-		return nil, no.status.Err()
+		return nil, refused.status.Err()
 	}
-	resp, err := handler(i.within(m), req)
-	i.settle(m, err)
+	resp, err := handler(ctx, req)
+	i.correct(ctx, &r, err)
 	return resp, err
 }
 
-// Stream is a grpc.StreamServerInterceptor: it charges a stream when it opens
-// and runs the handler, or answers the refusal; no message was read yet. With
-// [Config.Messages] it charges each message that the handler receives, too.
+// Stream is a grpc.StreamServerInterceptor. It charges the stream and runs the handler,
+// or refuses the stream. gRPC calls it when the stream opens, before any message was
+// read. With [Config.Messages] it also charges each message that the handler receives.
 func (i *Interceptor) Stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
-	m, no := i.admit(stream.Context(), i.route(srv, info.FullMethod), nil, one, i.cfg.settles())
-	if no != nil {
-		return no.end(stream)
+	ctx := stream.Context()
+	i.watchChecked(ctx)
+	var r limiter.Request
+	ctx, refused := i.admit(ctx, i.route(srv, info.FullMethod), nil, one, &r)
+	if refused != nil {
+		return refused.end(stream)
 	}
-	if i.cfg.Messages && !m.messages {
-		return i.meter(srv, stream, m, handler)
+	if i.cfg.Messages && !r.Skip && !i.chargesMessages(ctx, r.Caller.Principal) {
+		return i.meter(srv, stream, ctx, &r, handler)
 	}
-	err := handler(srv, &admitted{stream, i.within(m)})
-	i.settle(m, err)
+	err := handler(srv, &admitted{stream, ctx})
+	i.correct(ctx, &r, err)
 	return err
 }
 
-// admitted is a stream whose context says that it was asked about.
+// admitted is a stream with the context of a charged call.
 type admitted struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -99,39 +124,33 @@ type admitted struct {
 
 func (s *admitted) Context() context.Context { return s.ctx }
 
-// admit asks whether the call may run, and reports the answer. It returns the
-// context to run it in, or the refusal.
+// admit charges a call and fills r. It returns the context to handle the call in, or
+// the refusal.
 func (i *Interceptor) admit(
-	ctx context.Context, route string, req any, cost costFunc, reserve bool,
-) (*mark, *refusal) {
-	caller := limiter.Caller{Route: route}
-	if i.cfg.free(ctx, route) {
-		return i.skip(ctx, caller), nil
+	ctx context.Context, route string, msg any, cost costFunc, r *limiter.Request,
+) (context.Context, *refusal) {
+	r.Transport, r.Caller.Route, r.KnowsCaller = transport, route, true
+	if r.Skip = i.cfg.free(ctx, route); !r.Skip {
+		r.Caller.Principal, r.Err = i.principal(ctx)
 	}
-	var err error
-	if caller.Principal, err = i.principal(ctx); err != nil {
-		return nil, i.judge(ctx, route, limiter.Decision{}, err)
+	if !r.Skip && r.Err == nil {
+		r.Caller.Workload = i.workloads.Call(ctx, metadata.ValueFromIncomingContext)
+		r.Cost = cost(ctx, route, msg)
+		r.Reserve, r.Settles = i.cfg.ByCode != nil, i.cfg.Settles
 	}
-	caller.Workload = i.workloads.Call(ctx, metadata.ValueFromIncomingContext)
-	if before := asked(ctx, i.limiter, caller); before != nil {
-		return &mark{ctx, i.limiter, caller, before.messages, nil}, nil
+	charged, err := i.adapter.Take(ctx, r)
+	if refused := i.refusal(ctx, r, err); refused != nil {
+		return ctx, refused
 	}
-	price := cost(ctx, route, req)
-	d, held, err := i.take(ctx, caller, price, reserve)
-	if no := i.judge(ctx, route, d, err); no != nil {
-		return nil, no
-	}
-	m := &mark{Context: ctx, limiter: i.limiter, caller: caller}
-	m.hold(held, price)
-	return m, nil
+	return charged, nil
 }
 
+// costFunc is the type of Config.Cost.
 type costFunc = func(ctx context.Context, fullMethod string, msg any) int64
 
-// skip reports a free call, once.
-func (i *Interceptor) skip(ctx context.Context, caller limiter.Caller) *mark {
-	if asked(ctx, i.limiter, caller) == nil {
-		i.limiter.Answered(transport, caller.Route, limiter.AnswerSkipped)
+// warn logs a misuse once for each code.
+func (i *Interceptor) warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
+	if i.logged.First(code) {
+		i.adapter.Warn(ctx, code, message, attrs...)
 	}
-	return &mark{ctx, i.limiter, caller, true, nil}
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // bucket refills a token in 30.0000001 s.
@@ -107,9 +106,9 @@ func left(t *testing.T, l *limiter.Limiter) int64 {
 }
 
 func TestMessages_AStreamThatHasSentMessagesEndsWithTheRefusal(t *testing.T) {
-	for _, network := range append(networks, "http") {
+	for _, network := range append(networks, "http+tcp") {
 		t.Run(network, func(t *testing.T) {
-			l, log := newLimiter(t, standing, bucket(3))
+			l, log := newLimiter(t, bucket(3))
 			server := start(t, network, chain(intercept(t, l, users, perMessage))...)
 
 			echoes, trailer, err := converse(as(t, "alice"), server.client(t, retrying), 1, 1, 1, 1)
@@ -119,10 +118,10 @@ func TestMessages_AStreamThatHasSentMessagesEndsWithTheRefusal(t *testing.T) {
 			assert.Equal(t, []string{"-1"}, trailer[pushbackKey],
 				"a retry would pay for three messages again")
 			assert.Equal(t, []report{
-				{"grpc", duplex, limiter.AnswerAllow}, // the open, and the first message
-				{"grpc", duplex, limiter.AnswerAllow},
-				{"grpc", duplex, limiter.AnswerAllow},
-				{"grpc", duplex, limiter.AnswerDeny},
+				{"grpc", duplex, "allow"}, // the open, and the first message
+				{"grpc", duplex, "allow"},
+				{"grpc", duplex, "allow"},
+				{"grpc", duplex, "deny"},
 			}, log.all())
 			assert.EqualValues(t, 1, server.handled.Load())
 		})
@@ -130,7 +129,7 @@ func TestMessages_AStreamThatHasSentMessagesEndsWithTheRefusal(t *testing.T) {
 }
 
 func TestMessages_AClientStreamEndsBeforeItsAnswer(t *testing.T) {
-	l, _ := newLimiter(t, standing, bucket(3))
+	l, _ := newLimiter(t, bucket(3))
 	client := start(t, "tcp", chain(intercept(t, l, users, perMessage))...).client(t, retrying)
 	trailer, err := upload(as(t, "alice"), client, 5)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -141,14 +140,14 @@ func TestMessages_AClientStreamEndsBeforeItsAnswer(t *testing.T) {
 // The end of a stream is no message, and the open pays for the first.
 func TestMessages_AStreamCostsItsMessagesAndAtLeastOne(t *testing.T) {
 	for n, want := range []int64{1, 1, 2, 3, 4} {
-		l, _ := newLimiter(t, standing, bucket(10))
+		l, _ := newLimiter(t, bucket(10))
 		client := start(t, "bufconn", chain(intercept(t, l, users, perMessage))...).client(t, "{}")
 		_, err := upload(as(t, "alice"), client, n)
 		require.NoError(t, err)
 		assert.Equal(t, 10-want, left(t, l), "%d messages", n)
 	}
 	t.Run("server", func(t *testing.T) {
-		l, _ := newLimiter(t, standing, bucket(10))
+		l, _ := newLimiter(t, bucket(10))
 		client := start(t, "bufconn", chain(intercept(t, l, users, perMessage))...).client(t, "{}")
 		for range 4 {
 			_, err := streams[0].use(as(t, "alice"), client)
@@ -174,7 +173,7 @@ func TestMessages_TheCostComesFromEachMessage(t *testing.T) {
 		{"all there is at once", []int{10}, 0, codes.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, bucket(10))
+			l, _ := newLimiter(t, bucket(10))
 			i := intercept(t, l, users, byLength)
 			client := start(t, "bufconn", chain(i)...).client(t, "{}")
 			_, _, err := converse(as(t, "alice"), client, tt.lengths...)
@@ -208,7 +207,7 @@ func TestMessages_ARefusedFirstMessageStillCostsTheOpen(t *testing.T) {
 				b.Name, b.PerRequest = "requests", true
 				budgets = append(budgets, b)
 			}
-			l, _ := newLimiter(t, standing, budgets...)
+			l, _ := newLimiter(t, budgets...)
 			if tt.used > 0 {
 				_, err := l.Take(t.Context(), alicesDuplex, tt.used)
 				require.NoError(t, err)
@@ -216,10 +215,10 @@ func TestMessages_ARefusedFirstMessageStillCostsTheOpen(t *testing.T) {
 			cfg := byLength
 			cfg.Settles = tt.settles
 			var ran atomic.Int64
-			client, stop := act(t, &acting{stream: func(s conversation) error {
+			client, stop := act(t, &service{stream: func(s conversation) error {
 				ran.Add(1)
 				for range 3 {
-					if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+					if err := s.Send(response); err != nil {
 						return err
 					}
 				}
@@ -245,7 +244,7 @@ func TestMessages_ARefusedFirstMessageStillCostsTheOpen(t *testing.T) {
 }
 
 func TestMessages_AFirstOneAboveTheCapacityPromisesNoWait(t *testing.T) {
-	l, log := newLimiter(t, standing, bucket(5))
+	l, log := newLimiter(t, bucket(5))
 	client := start(t, "tcp", chain(intercept(t, l, users, byLength))...).client(t, retrying)
 	// What the open has left unpaid, 5, is within the capacity; the message is not.
 	_, trailer, err := converse(as(t, "alice"), client, 6)
@@ -255,16 +254,13 @@ func TestMessages_AFirstOneAboveTheCapacityPromisesNoWait(t *testing.T) {
 		QuotaId: "per-user", QuotaValue: 5,
 	}), perUserExceeded)
 	assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
-	assert.Equal(t, []limiter.Answer{limiter.AnswerAllow, limiter.AnswerNever}, log.answers())
+	assert.Equal(t, []string{"allow", "never"}, log.answers())
 }
 
 // A retry sends the first message again, so its refusal says when: once at the
 // open, which costs 1, and once at the message, when all of it can be paid.
 func TestMessages_AClientWaitsForItsFirstMessageAndSucceeds(t *testing.T) {
-	clock := &thawing{}
-	l, log := newLimiter(t, clock.now,
-		perUser(limiter.Limit{Tokens: 20, Per: time.Second, Burst: 5}))
-	log.denied = clock.thaw
+	l, log := newThawing(t, perUser(limiter.Limit{Tokens: 20, Per: time.Second, Burst: 5}))
 	client := start(t, "tcp", chain(intercept(t, l, users, byLength))...).client(t, retrying)
 
 	_, _, err := converse(as(t, "alice"), client, 5)
@@ -272,11 +268,11 @@ func TestMessages_AClientWaitsForItsFirstMessageAndSucceeds(t *testing.T) {
 	echoes, _, err := converse(as(t, "alice"), client, 5)
 	require.NoError(t, err)
 	assert.Equal(t, 1, echoes)
-	assert.Equal(t, []limiter.Answer{
-		limiter.AnswerAllow, limiter.AnswerAllow,
-		limiter.AnswerDeny,
-		limiter.AnswerAllow, limiter.AnswerDeny,
-		limiter.AnswerAllow, limiter.AnswerAllow,
+	assert.Equal(t, []string{
+		"allow", "allow",
+		"deny",
+		"allow", "deny",
+		"allow", "allow",
 	}, log.answers())
 }
 
@@ -295,24 +291,17 @@ func TestMessages_AreRequestsToBudgetsPerRequest(t *testing.T) {
 		{[]int{20, 20, 20, 20}, 3, 40},
 		{[]int{100, 0, 0, 0}, 3, 0},
 	} {
-		l, _ := newLimiter(t, standing, requests, bucket(100))
+		l, log := newLimiter(t, requests, bucket(100))
 		client := start(t, "bufconn", chain(intercept(t, l, users, byLength))...).client(t, "{}")
 		echoes, _, err := converse(as(t, "alice"), client, tt.lengths...)
 		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 		assert.Equal(t, tt.echoes, echoes, tt.lengths)
-		var left int64
-		_, err = l.TakeEach(t.Context(), alicesDuplex, 0, func(b *limiter.Budget, c *limiter.Charge) {
-			if b.Name == "per-user" {
-				left = c.Result.Remaining
-			}
-		})
-		require.NoError(t, err)
-		assert.Equal(t, tt.left, left, tt.lengths)
+		assert.Equal(t, tt.left, log.remaining(t, l, alicesDuplex)["per-user"], tt.lengths)
 	}
 }
 
 func TestMessages_ACostBelowZeroIsInternal(t *testing.T) {
-	l, log := newLimiter(t, standing, bucket(5))
+	l, log := newLimiter(t, bucket(5))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Messages: true, Cost: func(context.Context, string, any) int64 { return -1 },
 	})
@@ -321,7 +310,7 @@ func TestMessages_ACostBelowZeroIsInternal(t *testing.T) {
 	assert.Equal(t, codes.Internal, status.Code(err))
 	assert.Empty(t, trailer[pushbackKey])
 	assert.EqualValues(t, 4, left(t, l))
-	assert.Equal(t, []limiter.Answer{limiter.AnswerAllow, limiter.AnswerErrorClosed}, log.answers())
+	assert.Equal(t, []string{"allow", "error_closed"}, log.answers())
 }
 
 // deaf is a handler that takes no error for an answer: it goes on receiving and
@@ -340,7 +329,7 @@ func deaf(receives, sends chan<- error, done <-chan struct{}) grpc.StreamHandler
 }
 
 func TestMessages_AHandlerCannotIgnoreARefusal(t *testing.T) {
-	l, _ := newLimiter(t, standing, bucket(2))
+	l, _ := newLimiter(t, bucket(2))
 	cfg := perMessage
 	cfg.Methods = []string{"/deaf.Service/Method"}
 	receives, sends, done := make(chan error, 4), make(chan error, 2), make(chan struct{})
@@ -366,7 +355,7 @@ func TestMessages_AHandlerCannotIgnoreARefusal(t *testing.T) {
 }
 
 func TestMessages_OfFreeCallsAreFree(t *testing.T) {
-	l, log := newLimiter(t, standing, bucket(1))
+	l, log := newLimiter(t, bucket(1))
 	cfg := perMessage
 	cfg.Skip = func(_ context.Context, fullMethod string) bool { return fullMethod == duplex }
 	client := start(t, "bufconn", chain(intercept(t, l, users, cfg))...).client(t, "{}")
@@ -374,7 +363,7 @@ func TestMessages_OfFreeCallsAreFree(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 5, echoes)
 	assert.EqualValues(t, 1, left(t, l))
-	assert.Equal(t, []limiter.Answer{limiter.AnswerSkipped}, log.answers())
+	assert.Equal(t, []string{"skipped"}, log.answers())
 }
 
 func TestMessages_OfOneLimiterTwiceAreChargedOnce(t *testing.T) {
@@ -390,8 +379,8 @@ func TestMessages_OfOneLimiterTwiceAreChargedOnce(t *testing.T) {
 		{"none", opens, opens, 9},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, bucket(10))
-			other, _ := newLimiter(t, standing, bucket(100))
+			l, _ := newLimiter(t, bucket(10))
+			other, _ := newLimiter(t, bucket(100))
 			client := start(t, "bufconn", chain(intercept(t, l, users, tt.outer),
 				intercept(t, other, users, perMessage),
 				intercept(t, l, users, tt.inner))...).client(t, "{}")
@@ -409,8 +398,8 @@ func TestMessages_TwoLimitersGiveOnePushback(t *testing.T) {
 		outer, inner int64
 	}{{"the outer one refuses", 2, 9}, {"the inner one refuses", 9, 2}, {"both would", 2, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
-			outer, _ := newLimiter(t, standing, bucket(tt.outer))
-			inner, _ := newLimiter(t, standing, bucket(tt.inner))
+			outer, _ := newLimiter(t, bucket(tt.outer))
+			inner, _ := newLimiter(t, bucket(tt.inner))
 			client := start(t, "tcp", chain(intercept(t, outer, users, perMessage),
 				intercept(t, inner, users, perMessage))...).client(t, "{}")
 			echoes, trailer, err := converse(as(t, "alice"), client, 1, 1, 1)
@@ -439,19 +428,20 @@ func (f *failing) Take(
 
 func TestMessages_AStoreThatFailsMeanwhileIsAnsweredByThePolicy(t *testing.T) {
 	for _, tt := range []struct {
+		name   string
 		policy limiter.FailurePolicy
 		works  int64
 		echoes int
 		code   codes.Code
 		push   []string
-		last   limiter.Answer
+		last   string
 	}{
-		{limiter.Open, 2, 3, codes.OK, nil, limiter.AnswerErrorOpen},
-		{limiter.Closed, 2, 1, codes.Unavailable, []string{"-1"}, limiter.AnswerErrorClosed},
-		{limiter.Closed, 1, 0, codes.Unavailable, []string{"1000"}, limiter.AnswerErrorClosed},
+		{"open", limiter.Open, 2, 3, codes.OK, nil, "error_open"},
+		{"closed", limiter.Closed, 2, 1, codes.Unavailable, []string{"-1"}, "error_closed"},
+		{"closed at the first message", limiter.Closed, 1, 0, codes.Unavailable, []string{"1000"}, "error_closed"},
 	} {
-		t.Run(tt.policy.String(), func(t *testing.T) {
-			store := &failing{Store: limiter.Must(memstore.New(memstore.Config{Now: standing}))}
+		t.Run(tt.name, func(t *testing.T) {
+			store := &failing{Store: newStore(standing)}
 			store.works.Store(tt.works)
 			b := bucket(100)
 			b.OnError = tt.policy

@@ -1,6 +1,7 @@
 package grpcinterceptor_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,7 +13,6 @@ import (
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 	"github.com/ration-go/ration/limiter/metrics"
 )
 
@@ -22,25 +22,29 @@ func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) 
 	const meant = `want a method that the server has: "/grpc.testing.TestService/EmptyCall"`
 	for _, tt := range []struct {
 		name   string
+		mixed  bool // the limiter serves HTTP, too
 		routes []string
 		wrong  int // which of them; -1: none
 		want   string
 	}{
-		{"methods of the server, of its handler and unknown ones",
+		{"methods of the server, of its handler and unknown ones", false,
 			[]string{emptyCall, duplex, "/other.Service/Method", keying.Unmatched}, -1, ""},
-		{"of a server of net/http", []string{"GET /orders/{id}", "/orders/{id}", "/orders",
+		{"of a server of net/http", true, []string{"GET /orders/{id}", "/orders/{id}", "/orders",
 			"/orders/list", "/orders/*"}, -1, ""},
-		{"another case", []string{emptyCall, "/grpc.testing.TestService/emptycall"}, 1, meant},
-		{"another service", []string{"/grpc.testing.TestServices/EmptyCall"}, 0, meant},
-		{"nothing like it", []string{"/acme.orders.v1.Orders/ListAllOfThem"}, 0,
+		{"another case", true, []string{emptyCall, "/grpc.testing.TestService/emptycall"}, 1, meant},
+		{"another service", true, []string{"/grpc.testing.TestServices/EmptyCall"}, 0, meant},
+		{"nothing like it", true, []string{"/acme.orders.v1.Orders/ListAllOfThem"}, 0,
 			"want a method that the server has"},
-		{"without the slash", []string{"grpc.testing.TestService/EmptyCall"}, 0, meant},
-		{"with a slash too many", []string{duplex, emptyCall + "/"}, 1, meant},
+		{"without the slash", true, []string{"grpc.testing.TestService/EmptyCall"}, 0, meant},
+		{"with a slash too many", true, []string{duplex, emptyCall + "/"}, 1, meant},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := perUser(limiter.PerSecond(5))
 			b.Routes = tt.routes
-			l, _ := newLimiter(t, standing, b)
+			l, _ := newLimiter(t, b)
+			if tt.mixed {
+				alsoServesHTTP(t, l)
+			}
 			i := intercept(t, l, users, grpcinterceptor.Config{
 				Methods: []string{"/other.Service/Method"},
 			})
@@ -60,13 +64,91 @@ func TestInterceptor_CheckFindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) 
 	}
 }
 
-func TestInterceptor_RoutesLetMetricsStartAtZero(t *testing.T) {
+// alsoServesHTTP gives the limiter an adapter of HTTP.
+func alsoServesHTTP(t *testing.T, l *limiter.Limiter) {
+	t.Helper()
+	_, err := l.Adapter().Setup("http", false, nil)
+	require.NoError(t, err)
+}
+
+// Without another transport, each route has to be a method.
+func TestInterceptor_CheckReportsAllWrongRoutes(t *testing.T) {
+	const meant = `want a method that the server has: "/grpc.testing.TestService/EmptyCall"`
+	server := grpc.NewServer()
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	one, two := perUser(limiter.PerSecond(5)), perUser(limiter.PerSecond(5))
+	one.Name, one.Routes = "one", []string{"GET /orders/{id}", emptyCall, "/a/b"}
+	two.Name, two.Routes = "two", []string{keying.Unmatched, "/grpc.testing.TestService/EmptyCal"}
+	l, _ := newLimiter(t, two, one)
+	err := intercept(t, l, users, grpcinterceptor.Config{}).Check(server)
+	require.EqualError(t, err, strings.Join([]string{
+		`grpcinterceptor: Budget "one".Routes[0] = "GET /orders/{id}": want a method that the server has`,
+		`grpcinterceptor: Budget "one".Routes[2] = "/a/b": want a method that the server has`,
+		`grpcinterceptor: Budget "two".Routes[1] = "/grpc.testing.TestService/EmptyCal": ` + meant,
+	}, "\n"))
+	var config *limiter.ConfigError
+	require.ErrorAs(t, err, &config)
+	assert.Equal(t, `Budget "one".Routes[0]`, config.Field)
+}
+
+func TestInterceptor_CheckSaysThatAServerHasNoServicesYet(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		routes []string
+		cfg    grpcinterceptor.Config
+		want   string
+	}{
+		{"no routes", nil, grpcinterceptor.Config{}, ""},
+		{"unknown methods", []string{keying.Unmatched}, grpcinterceptor.Config{}, ""},
+		{"a method of its handler", []string{"/other.Service/Method"},
+			grpcinterceptor.Config{Methods: []string{"/other.Service/Method"}}, ""},
+		{"a method", []string{emptyCall}, grpcinterceptor.Config{},
+			"the server has no services yet: call Check once they are registered"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := perUser(limiter.PerSecond(5))
+			b.Routes = tt.routes
+			l, _ := newLimiter(t, b)
+			err := intercept(t, l, users, tt.cfg).Check(grpc.NewServer())
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err,
+				`grpcinterceptor: Budget "per-user".Routes[0] = "`+tt.routes[0]+`": `+tt.want)
+		})
+	}
+}
+
+// To a limiter that serves HTTP, too, these may be patterns of a mux, as connect
+// registers them.
+func TestInterceptor_CheckFindsAServiceWithoutAMethod(t *testing.T) {
+	server := grpc.NewServer()
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	for _, route := range []string{"grpc.testing.TestService", "/grpc.testing.TestService",
+		"/grpc.testing.TestService/", "/grpc.testing.TestService/*"} {
+		t.Run(route, func(t *testing.T) {
+			b := perUser(limiter.PerSecond(5))
+			b.Routes = []string{route}
+			l, _ := newLimiter(t, b)
+			i := intercept(t, l, users, grpcinterceptor.Config{})
+			var config *limiter.ConfigError
+			require.ErrorAs(t, i.Check(server), &config)
+			assert.Equal(t, route, config.Value)
+			assert.Contains(t, config.Reason, "want a method that the server has")
+
+			alsoServesHTTP(t, l)
+			require.NoError(t, i.Check(server))
+		})
+	}
+}
+
+func TestInterceptor_CheckLetsMetricsOfAllMethodsStartAtZero(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
 	require.NoError(t, err)
-	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})),
-		[]limiter.Budget{perUser(slow)}, limiter.Config{Name: "calls", Observer: m})
-	require.NoError(t, err)
+	l, _ := limiterWith(t, limiter.Config{Name: "calls", Observer: m}, newStore(standing),
+		perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Methods: []string{"/other.Service/Method", "/other.Service/Another"},
 	})
@@ -77,7 +159,7 @@ func TestInterceptor_RoutesLetMetricsStartAtZero(t *testing.T) {
 	assert.Subset(t, routes, []string{emptyCall, duplex, "/grpc.health.v1.Health/Check",
 		"/other.Service/Method", "/other.Service/Another"})
 
-	m.Routes(l.Name(), "grpc", routes...)
+	require.NoError(t, i.Check(server))
 	denied := func(route string) float64 {
 		t.Helper()
 		families, err := registry.Gather()
@@ -110,7 +192,8 @@ func TestInterceptor_RoutesLetMetricsStartAtZero(t *testing.T) {
 func TestInterceptor_CheckFindsMethodsOfAServiceWithoutAPackage(t *testing.T) {
 	b := perUser(limiter.PerSecond(5))
 	b.Routes = []string{"/Greeter/SayHello", "/orders/list", "/Greeter/SayHelo"}
-	l, _ := newLimiter(t, standing, b)
+	l, _ := newLimiter(t, b)
+	alsoServesHTTP(t, l)
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	err := i.Check(services{"Greeter": {Methods: []grpc.MethodInfo{{Name: "SayHello"}}}})
 	require.EqualError(t, err, `grpcinterceptor: Budget "per-user".Routes[2] = "/Greeter/SayHelo": `+
@@ -125,7 +208,7 @@ func TestInterceptor_ReloadRefusesMethodsThatTheServerLacks(t *testing.T) {
 	server := grpc.NewServer()
 	grpc_testing.RegisterTestServiceServer(server, &service{})
 	good := perUser(limiter.PerSecond(5))
-	l, _ := newLimiter(t, standing, good)
+	l, log := newLimiter(t, good)
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	bad := good
 	bad.Routes = []string{"/grpc.testing.TestService/EmptyCal"}
@@ -133,5 +216,65 @@ func TestInterceptor_ReloadRefusesMethodsThatTheServerLacks(t *testing.T) {
 	require.NoError(t, l.Reload([]limiter.Budget{good}))
 	require.NoError(t, i.Check(server))
 	require.ErrorContains(t, l.Reload([]limiter.Budget{bad}), `Budget "per-user".Routes[0]`)
-	assert.Empty(t, l.Budgets()[0].Routes, "the budgets stay")
+	assert.Contains(t, log.remaining(t, l, alicesDuplex), "per-user", "the budgets stay")
+}
+
+// A newcomer who never calls Check learns that nothing verifies the spelling.
+func TestInterceptor_TellsOnceThatItWasNotChecked(t *testing.T) {
+	server := grpc.NewServer()
+	grpc_testing.RegisterTestServiceServer(server, &service{})
+	check := func(i *grpcinterceptor.Interceptor) error { return i.Check(server) }
+	misspelt := emptyCall + "s"
+	for _, tt := range []struct {
+		name   string
+		routes []string
+		before func(*grpcinterceptor.Interceptor) error // the first call
+		want   []string
+	}{
+		{"a method", []string{emptyCall}, nil, []string{"route-unknown"}},
+		{"a misspelt method", []string{misspelt}, nil, []string{"route-unknown"}},
+		{"checked", []string{emptyCall}, check, nil},
+		{"all methods", nil, nil, nil},
+		{"unknown methods", []string{keying.Unmatched}, nil, nil},
+		{"a method of Config.Methods", []string{"/proxied.Orders/List"}, nil, nil},
+		{"routes of net/http", []string{"GET /orders/{id}", "/orders/{id}", "/orders"}, nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := perUser(limiter.PerHour(9))
+			b.Routes = tt.routes
+			l, log := newLimiter(t, b)
+			i := intercept(t, l, users, grpcinterceptor.Config{
+				Methods: []string{"/proxied.Orders/List"}})
+			if tt.before != nil {
+				require.NoError(t, tt.before(i))
+			}
+			client := start(t, "bufconn", chain(i)...).client(t, "{}")
+			assert.Empty(t, log.warnings(), "before a call")
+			for range 3 {
+				_, err := streams[0].use(as(t, "alice"), client)
+				require.NoError(t, err)
+				_, err = client.EmptyCall(as(t, "alice"), empty)
+				require.NoError(t, err)
+			}
+			assert.Equal(t, tt.want, log.warnings())
+			if tt.want != nil {
+				assert.Contains(t, log.logged(), "budgets=[per-user]")
+			}
+		})
+	}
+}
+
+// Budgets that a Reload brings need Check as well, and it is still said once.
+func TestInterceptor_TellsThatItWasNotCheckedAfterAReload(t *testing.T) {
+	plain, onMethod := perUser(limiter.PerHour(9)), perUser(limiter.PerHour(9))
+	onMethod.Routes = []string{emptyCall}
+	l, log := newLimiter(t, plain)
+	i := intercept(t, l, users, grpcinterceptor.Config{})
+	client := start(t, "bufconn", chain(i)...).client(t, "{}")
+	for _, budget := range []limiter.Budget{plain, onMethod, plain, onMethod} {
+		require.NoError(t, l.Reload([]limiter.Budget{budget}))
+		_, err := client.EmptyCall(as(t, "alice"), empty)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"route-unknown"}, log.warnings())
 }

@@ -1,15 +1,12 @@
 package grpcinterceptor_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"log/slog"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,11 +19,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ration-go/ration/grpcinterceptor"
-	"github.com/ration-go/ration/internal/certtest"
+	"github.com/ration-go/ration/internal/lab/certtest"
 	"github.com/ration-go/ration/internal/misuse"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // noted is an interceptor that notes the caller that handlers would find.
@@ -72,7 +68,7 @@ func TestInterceptor_CountsVerifiedCertificates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, perUser(limiter.PerSecond(5)))
+			l, _ := newLimiter(t, perUser(limiter.PerSecond(5)))
 			i := intercept(t, l, users.OrCertificate(tt.which), grpcinterceptor.Config{})
 			var caller limiter.Caller
 			var known bool
@@ -85,15 +81,12 @@ func TestInterceptor_CountsVerifiedCertificates(t *testing.T) {
 				}
 				return tt.cert, nil
 			}
-			conn, err := grpc.NewClient(server.target,
-				grpc.WithTransportCredentials(credentials.NewTLS(config)))
-			require.NoError(t, err)
-			defer func() { _ = conn.Close() }()
+			conn := server.connectWith(t, credentials.NewTLS(config), "{}")
 			ctx := t.Context()
 			if tt.user != "" {
 				ctx = as(t, tt.user)
 			}
-			_, err = grpc_testing.NewTestServiceClient(conn).EmptyCall(ctx, empty)
+			_, err := grpc_testing.NewTestServiceClient(conn).EmptyCall(ctx, empty)
 			assert.Equal(t, tt.code, status.Code(err))
 			assert.Equal(t, tt.code == codes.OK, known)
 			assert.Equal(t, tt.want, caller.Principal)
@@ -102,7 +95,7 @@ func TestInterceptor_CountsVerifiedCertificates(t *testing.T) {
 }
 
 func TestInterceptor_LabelsSplitABudgetAndNeverMultiplyIt(t *testing.T) {
-	store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+	store := newStore(standing)
 	l, _ := limiterOver(t, store, perUser(limiter.PerHour(20)), limiter.Budget{
 		Name: "workload", Scope: limiter.ByPrincipal | limiter.ByWorkload, Limit: limiter.PerHour(5),
 		OnError: limiter.Closed,
@@ -133,7 +126,7 @@ func TestInterceptor_LabelsSplitABudgetAndNeverMultiplyIt(t *testing.T) {
 }
 
 func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
-	l, _ := newLimiter(t, standing, perUser(limiter.PerSecond(5)))
+	l, _ := newLimiter(t, perUser(limiter.PerSecond(5)))
 	_, err := grpcinterceptor.New(l, users, grpcinterceptor.Config{
 		Workloads: keying.Workloads{Header: "workload", Slots: -1},
 	})
@@ -141,7 +134,7 @@ func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
 	require.ErrorAs(t, err, &config)
 	assert.Equal(t, "Workloads.Slots", config.Field)
 
-	l, _ = newLimiter(t, standing, perUser(limiter.PerSecond(5)), limiter.Budget{
+	l, _ = newLimiter(t, perUser(limiter.PerSecond(5)), limiter.Budget{
 		Name: "workload", Scope: limiter.ByPrincipal | limiter.ByWorkload, Limit: limiter.PerHour(5),
 		OnError: limiter.Closed,
 	})
@@ -151,15 +144,9 @@ func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
 }
 
 func TestInterceptor_TellsOnceThatNobodyEverHasAPrincipal(t *testing.T) {
-	var log bytes.Buffer
-	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})),
-		[]limiter.Budget{perUser(limiter.PerSecond(1e9))},
-		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	require.NoError(t, err)
-	info := &grpc.UnaryServerInfo{FullMethod: emptyCall}
-	handler := func(context.Context, any) (any, error) { return nil, nil }
+	l, log := newLimiter(t, perUser(limiter.PerSecond(1e9)))
 	call := func(i *grpcinterceptor.Interceptor, ctx context.Context) {
-		_, _ = i.Unary(ctx, empty, info, handler)
+		_, _ = i.Unary(ctx, empty, unaryInfo, unaryDone)
 	}
 	named := keying.WithPrincipal(t.Context(), limiter.Principal{Kind: "user", ID: "alice"})
 
@@ -171,11 +158,11 @@ func TestInterceptor_TellsOnceThatNobodyEverHasAPrincipal(t *testing.T) {
 		call(i, t.Context())
 		call(byAddress, t.Context())
 	}
-	assert.Empty(t, log.String(), "one was named, and addresses need no name")
+	assert.Empty(t, log.logged(), "one was named, and addresses need no name")
 
 	i = intercept(t, l, users, grpcinterceptor.Config{})
 	for range 3 * misuse.Patience {
 		call(i, t.Context())
 	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=no-principal"), log.String())
+	assert.Equal(t, []string{"no-principal"}, log.warnings())
 }

@@ -1,9 +1,8 @@
 package grpcinterceptor_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/ration-go/ration/grpcinterceptor"
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // inRedis are budgets of each kind, all of plenty, and one of requests.
@@ -33,42 +32,30 @@ var inRedis = []limiter.Budget{
 // shared is a limiter on a server.
 type shared struct {
 	*limiter.Limiter
-	logged *bytes.Buffer
+	*reports
 }
 
-func newShared(t *testing.T, network, addr string, timeout time.Duration) *shared {
+func newShared(t *testing.T, network, addr string, timeout time.Duration) shared {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Network: network, Addr: addr})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisstore.New(client, redisstore.Config{Timeout: timeout})
 	require.NoError(t, err)
-	budgets := make([]limiter.Budget, len(inRedis))
-	for i, b := range inRedis {
-		b.Scope, b.OnError = limiter.ByPrincipal, limiter.Closed
-		budgets[i] = b
+	budgets := slices.Clone(inRedis)
+	for i := range budgets {
+		budgets[i].Scope, budgets[i].OnError = limiter.ByPrincipal, limiter.Closed
 	}
-	s := &shared{logged: new(bytes.Buffer)}
-	s.Limiter, err = limiter.New(store, budgets, limiter.Config{
-		Logger: slog.New(slog.NewTextHandler(s.logged, nil)),
-	})
-	require.NoError(t, err)
-	return s
+	l, log := limiterOver(t, store, budgets...)
+	return shared{l, log}
 }
 
 // spent requires that alice has spent so much of each budget of tokens, and so
 // many requests.
-func (s *shared) spent(t *testing.T, tokens, requests int64) {
+func (s shared) spent(t *testing.T, tokens, requests int64) {
 	t.Helper()
-	alice := limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: "alice"}}
-	want := map[string]int64{"bucket": tokens, "window": tokens, "log": tokens, "requests": requests}
-	got := map[string]int64{}
-	// The request that asks is one itself.
-	_, err := s.TakeEach(t.Context(), alice, 0, func(b *limiter.Budget, c *limiter.Charge) {
-		got[b.Name] = 100 - c.Result.Remaining
-	})
-	require.NoError(t, err)
-	want["requests"]++
-	assert.Equal(t, want, got)
+	assert.Equal(t, map[string]int64{"bucket": 100 - tokens, "window": 100 - tokens,
+		"log": 100 - tokens, "requests": 100 - requests - 1}, // asking is a request
+		s.remaining(t, s.Limiter, limiter.Caller{Principal: alice}))
 }
 
 // patient is a timeout for tests of what is decided, on machines under load.
@@ -95,8 +82,8 @@ func TestRedis_ACallIsSettled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server.Do("FLUSHALL")
 			l := newShared(t, server.Network, server.Addr, patient)
-			client, stop := act(t, &acting{unary: tt.handler}, intercept(t, l.Limiter, users, tt.cfg))
-			_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+			client, stop := act(t, &service{unary: tt.handler}, intercept(t, l.Limiter, users, tt.cfg))
+			_, err := client.EmptyCall(as(t, "alice"), empty)
 			assert.Equal(t, tt.code, status.Code(err))
 			stop()
 			l.spent(t, tt.want, 1)
@@ -133,7 +120,7 @@ func TestRedis_MessagesAreSettledEach(t *testing.T) {
 			l := newShared(t, server.Network, server.Addr, patient)
 			cfg := byLength
 			cfg.Settles = true
-			client, stop := act(t, &acting{stream: func(s conversation) error {
+			client, stop := act(t, &service{stream: func(s conversation) error {
 				for _, actual := range tt.actuals {
 					if _, err := s.Recv(); err != nil {
 						return err
@@ -141,7 +128,7 @@ func TestRedis_MessagesAreSettledEach(t *testing.T) {
 					if actual >= 0 {
 						assert.NoError(t, grpcinterceptor.Settle(s.Context(), actual))
 					}
-					if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+					if err := s.Send(response); err != nil {
 						return err
 					}
 				}
@@ -160,36 +147,36 @@ func TestRedis_ALostReplyToSettleBooksItOnce(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server)
 	l := newShared(t, proxy.Network, proxy.Addr, patient)
-	client, stop := act(t, &acting{unary: func(ctx context.Context) error {
+	client, stop := act(t, &service{unary: func(ctx context.Context) error {
 		var failed *limiter.StoreError
 		proxy.Set(redistest.LoseReply)
 		if assert.ErrorAs(t, grpcinterceptor.Settle(ctx, 3), &failed) {
-			assert.Equal(t, limiter.Ambiguous, failed.Reason)
+			assert.Equal(t, storekit.Ambiguous, failed.Reason)
 		}
 		proxy.Set(redistest.None)
 		assert.ErrorIs(t, grpcinterceptor.Settle(ctx, 3), limiter.ErrReceipt)
 		return nil
 	}}, intercept(t, l.Limiter, users,
 		grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
-	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	_, err := client.EmptyCall(as(t, "alice"), empty)
 	require.NoError(t, err)
 	stop()
 	l.spent(t, 3, 1)
-	assert.Empty(t, l.logged.String())
+	assert.Empty(t, l.logged())
 }
 
 // A server that has gone while the handler ran takes nothing from its answer.
 func TestRedis_WithoutItsServerACallKeepsItsAnswerAndItsCost(t *testing.T) {
 	server := redistest.Start(t)
 	l := newShared(t, server.Network, server.Addr, 200*time.Millisecond)
-	client, stop := act(t, &acting{unary: func(context.Context) error {
+	client, stop := act(t, &service{unary: func(context.Context) error {
 		server.Pause()
 		return nil
 	}}, intercept(t, l.Limiter, users, grpcinterceptor.Config{Cost: seven, ByCode: byCode}))
-	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	_, err := client.EmptyCall(as(t, "alice"), empty)
 	require.NoError(t, err)
 	stop()
-	assert.Contains(t, l.logged.String(), "code=settle-failed")
+	assert.Contains(t, l.logged(), "code=settle-failed")
 	server.Resume()
 	newShared(t, server.Network, server.Addr, patient).spent(t, 7, 1)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -19,19 +18,19 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// refusal is the answer to a call whose handler does not run.
+// refusal is the answer to a call that is refused.
 type refusal struct {
 	status   *status.Status
-	pushback string // milliseconds, or -1; empty: nothing is said about retries
+	pushback string // milliseconds, or -1; empty if the trailer is not set
 }
 
-// trailer carries the pushback. Clients that find two values do not retry, so
-// it is set by the one interceptor that refuses, and nowhere else.
+// trailer returns the trailer with the pushback. Clients that find two values do not
+// retry, so only the interceptor that refuses sets it.
 func (r *refusal) trailer() metadata.MD {
 	return metadata.Pairs("grpc-retry-pushback-ms", r.pushback)
 }
 
-// end tells the client of a stream when to retry, and returns the status.
+// end sets the trailer of a stream and returns the status.
 func (r *refusal) end(stream grpc.ServerStream) error {
 	if r.pushback != "" {
 		stream.SetTrailer(r.trailer())
@@ -39,8 +38,7 @@ func (r *refusal) end(stream grpc.ServerStream) error {
 	return r.status.Err()
 }
 
-// final returns r, which may be nil, as the refusal of a call that no client
-// should repeat by itself.
+// final makes r, unless it is nil, the refusal of a call that clients should not retry.
 func (r *refusal) final() *refusal {
 	if r != nil && r.pushback != "" {
 		r.pushback = "-1"
@@ -48,91 +46,85 @@ func (r *refusal) final() *refusal {
 	return r
 }
 
-// judge reports what became of a call, and returns nil for one that may run.
-func (i *Interceptor) judge(
-	ctx context.Context, route string, d limiter.Decision, err error,
-) *refusal {
-	answer, no := i.answer(ctx, d, err)
-	i.limiter.Answered(transport, route, answer)
-	return no
-}
-
-func (i *Interceptor) answer(
-	ctx context.Context, d limiter.Decision, err error,
-) (limiter.Answer, *refusal) {
+// refusal returns the answer to a call that is refused, or nil if it is allowed.
+func (i *Interceptor) refusal(ctx context.Context, r *limiter.Request, err error) *refusal {
 	_, storeFailed := errors.AsType[*limiter.StoreError](err)
 	switch {
-	case err == nil && d.Allowed():
-		return limiter.AnswerAllow, nil
-	case err == nil && d.Outcome == limiter.Deny:
-		return limiter.AnswerDeny, i.exhausted(ctx, d)
+	case r.Decision.Allowed() && (err == nil || storeFailed):
+		return nil
 	case err == nil:
-		return limiter.AnswerNever, i.exhausted(ctx, d)
-	// Before the context's own errors: a store's timeout is not the caller's.
-	case storeFailed && d.Allowed():
-		return limiter.AnswerErrorOpen, nil
+		return i.exhausted(ctx, r)
+	// Checked before the context's own errors, because the error of a store may wrap one.
 	case storeFailed:
-		return limiter.AnswerErrorClosed, i.unavailable(ctx, d)
+		return i.unavailable(ctx, &r.Decision)
 	case errors.Is(err, limiter.ErrNobody):
-		return limiter.AnswerUnauthenticated, plain(codes.Unauthenticated,
-			"the call carries no principal")
+		return plain(codes.Unauthenticated, "the call carries no principal")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return limiter.AnswerCanceled, &refusal{status: status.FromContextError(err)}
+		return &refusal{status: status.FromContextError(err)}
 	default:
-		return limiter.AnswerErrorClosed, plain(codes.Internal, "the call could not be charged")
+		return plain(codes.Internal, "the call could not be charged")
 	}
 }
 
-// plain is a refusal that a retry does not mend.
+// plain returns a refusal that says nothing about retries.
 func plain(code codes.Code, message string) *refusal {
 	return &refusal{status: status.New(code, message)}
 }
 
-// exhausted answers a call that a budget refused.
-func (i *Interceptor) exhausted(ctx context.Context, d limiter.Decision) *refusal {
+// exhausted returns the answer to a call that a budget or the Gate refused. It has the
+// name and the capacity of the budget only if the caller may know them. It never has
+// what is left, which could show how much others use.
+func (i *Interceptor) exhausted(ctx context.Context, r *limiter.Request) *refusal {
+	d := &r.Decision
 	info := &errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: i.cfg.Domain}
-	violation := &errdetails.QuotaFailure_Violation{Subject: "shared"}
-	if i.tells(d.Budget) {
+	violation := &errdetails.QuotaFailure_Violation{Subject: "shared", Description: reason(d)}
+	switch {
+	case r.Named:
 		info.Metadata = map[string]string{"budget": d.Budget}
 		violation.Subject = "budget:" + d.Budget
 		violation.QuotaId = d.Budget
 		violation.QuotaValue = d.Limit.Capacity()
+	case d.Budget == "":
+		violation.Subject = "caller"
 	}
 	failure := &errdetails.QuotaFailure{
 		Violations: []*errdetails.QuotaFailure_Violation{violation},
 	}
 	if d.Outcome == limiter.Never {
-		violation.Description = "the cost is above what the budget can ever hold"
-		if d.Limit == limiter.Blocked {
-			violation.Description = "the budget allows this caller nothing"
-		}
 		return detailed("-1", codes.ResourceExhausted,
 			"rate limit exceeded; no retry can succeed", failure, info)
 	}
-	violation.Description = "the budget is used up"
-	return detailed(i.pushback(ctx, d.RetryAfter), codes.ResourceExhausted,
-		fmt.Sprintf("rate limit exceeded; retry in %v", milliseconds(d.RetryAfter)),
+	code, message := codes.ResourceExhausted, "rate limit exceeded"
+	if r.Unavailable {
+		code, message = codes.Unavailable, "the service is used up"
+	}
+	return detailed(i.pushback(ctx, d.RetryAfter), code,
+		fmt.Sprintf("%s; retry in %v", message, milliseconds(d.RetryAfter)),
 		retryInfo(d), failure, info)
 }
 
-// tells reports whether the caller may be told the name and the capacity of the
-// budget: it is ByPrincipal, ByTenant or public. How much is left is never told, so
-// that no caller learns what others use. After a Reload the name may be gone.
-func (i *Interceptor) tells(name string) bool {
-	if slices.Contains(i.cfg.Public, name) {
-		return true
+// reason describes why a budget, or the Gate of the limiter, refused a call. A decision
+// of the Gate has no budget.
+func reason(d *limiter.Decision) string {
+	switch {
+	case d.Limit == limiter.Blocked && d.Budget == "":
+		return "the caller is blocked"
+	case d.Limit == limiter.Blocked:
+		return "the budget allows this caller nothing"
+	case d.Outcome == limiter.Never:
+		return "the cost is above what the budget can ever hold"
+	default:
+		return "the budget is used up"
 	}
-	b, ok := i.limiter.Budget(name)
-	return ok && b.Scope.Personal()
 }
 
-// unavailable answers a call whose store failed, by the policy Closed.
-func (i *Interceptor) unavailable(ctx context.Context, d limiter.Decision) *refusal {
+// unavailable returns the answer to a call that was refused because the store failed.
+func (i *Interceptor) unavailable(ctx context.Context, d *limiter.Decision) *refusal {
 	return detailed(i.pushback(ctx, d.RetryAfter), codes.Unavailable,
 		"the rate limiter cannot decide now", retryInfo(d))
 }
 
-func retryInfo(d limiter.Decision) *errdetails.RetryInfo {
+func retryInfo(d *limiter.Decision) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)}
 }
 
@@ -140,7 +132,7 @@ func detailed(
 	pushback string, code codes.Code, message string, details ...protoadapt.MessageV1,
 ) *refusal {
 	st := status.New(code, message)
-	// It fails only for strings that are not UTF-8, and New has refused those.
+	// It fails only for strings that are not UTF-8, which New refuses.
 	if with, err := st.WithDetails(details...); err == nil {
 		st = with
 	}
@@ -152,8 +144,8 @@ func milliseconds(wait time.Duration) time.Duration {
 	return max(wait+time.Millisecond-1, time.Millisecond).Truncate(time.Millisecond)
 }
 
-// pushback returns the wait in milliseconds, rounded up, or -1 where sitting it
-// out is no use: the call would be over by then, or it takes too long.
+// pushback returns the wait in milliseconds, rounded up. It returns -1 if the wait is
+// longer than MaxPushback or reaches the deadline of the call.
 func (i *Interceptor) pushback(ctx context.Context, wait time.Duration) string {
 	if wait > i.cfg.MaxPushback {
 		return "-1"

@@ -1,110 +1,30 @@
 package grpcinterceptor_test
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"log/slog"
-	"net"
-	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
-
-// acting is a service whose handlers do what a test wants.
-type acting struct {
-	grpc_testing.UnimplementedTestServiceServer
-	unary  func(context.Context) error
-	stream func(conversation) error
-}
-
-func (a *acting) EmptyCall(
-	ctx context.Context, _ *grpc_testing.Empty,
-) (*grpc_testing.Empty, error) {
-	return &grpc_testing.Empty{}, a.unary(ctx)
-}
-
-func (a *acting) FullDuplexCall(stream conversation) error {
-	return a.stream(stream)
-}
-
-// conversation is the server's side of a bidirectional stream.
-type conversation = grpc_testing.TestService_FullDuplexCallServer
-
-// act starts the service, and returns its client and what ends both.
-func act(
-	t *testing.T, service *acting, is ...*grpcinterceptor.Interceptor,
-) (grpc_testing.TestServiceClient, func()) {
-	t.Helper()
-	unary := []grpc.UnaryServerInterceptor{recoverUnary}
-	stream := []grpc.StreamServerInterceptor{recoverStream}
-	unary, stream = append(unary, authenticate), append(stream, authenticateStream)
-	for _, i := range is {
-		unary, stream = append(unary, i.Unary), append(stream, i.Stream)
-	}
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...))
-	grpc_testing.RegisterTestServiceServer(server, service)
-	buffer := bufconn.Listen(1 << 16)
-	go func() { _ = server.Serve(buffer) }()
-	conn, err := grpc.NewClient("passthrough:///bufconn",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return buffer.DialContext(ctx)
-		}))
-	require.NoError(t, err)
-	stop := sync.OnceFunc(func() { server.GracefulStop(); _ = conn.Close() })
-	t.Cleanup(stop)
-	return grpc_testing.NewTestServiceClient(conn), stop
-}
-
-// recoverUnary and recoverStream answer a panic as most services do.
-func recoverUnary(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
-) (resp any, err error) {
-	defer func() {
-		if recover() != nil {
-			err = status.Error(codes.Internal, "mistake")
-		}
-	}()
-	return handler(ctx, req)
-}
-
-func recoverStream(
-	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler,
-) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = status.Error(codes.Internal, "mistake")
-		}
-	}()
-	return handler(srv, stream)
-}
 
 const plenty = 1_000_000
 
 // spending returns a limiter of plenty and how much a user has spent of it.
 func spending(t *testing.T) (l *limiter.Limiter, spent func(user string) int64) {
 	t.Helper()
-	l, _ = newLimiter(t, standing, perUser(limiter.PerHour(plenty)))
+	l, _ = newLimiter(t, perUser(limiter.PerHour(plenty)))
 	return l, func(user string) int64 {
-		d, err := l.Peek(t.Context(), limiter.Caller{
-			Principal: limiter.Principal{Kind: "user", ID: user}}, 0)
+		d, err := l.Peek(t.Context(), limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: user}}, 0)
 		require.NoError(t, err)
 		return plenty - d.Remaining
 	}
@@ -132,7 +52,7 @@ func fails(code codes.Code) func(context.Context) error {
 
 func TestSettle_SettlesACallOnce(t *testing.T) {
 	l, spent := spending(t)
-	client, _ := act(t, &acting{unary: func(ctx context.Context) error {
+	client, _ := act(t, &service{unary: func(ctx context.Context) error {
 		var cost *limiter.CostError
 		assert.EqualValues(t, 7, spent("alice"), "reserved while it runs")
 		assert.ErrorAs(t, grpcinterceptor.Settle(ctx, -1), &cost)
@@ -140,7 +60,7 @@ func TestSettle_SettlesACallOnce(t *testing.T) {
 		assert.ErrorIs(t, grpcinterceptor.Settle(ctx, 0), limiter.ErrReceipt)
 		return nil
 	}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, Settles: true, ByCode: byCode}))
-	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	_, err := client.EmptyCall(as(t, "alice"), empty)
 	require.NoError(t, err)
 	assert.EqualValues(t, 20, spent("alice"), "the handler's word is before the rule's")
 }
@@ -153,11 +73,11 @@ func TestSettle_NeedsACallThatHasReserved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, spent := spending(t)
-			client, _ := act(t, &acting{unary: func(ctx context.Context) error {
+			client, _ := act(t, &service{unary: func(ctx context.Context) error {
 				assert.ErrorIs(t, grpcinterceptor.Settle(ctx, 1), limiter.ErrReceipt)
 				return nil
 			}}, intercept(t, l, users, cfg))
-			_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+			_, err := client.EmptyCall(as(t, "alice"), empty)
 			require.NoError(t, err)
 			assert.EqualValues(t, 7, spent("alice"))
 		})
@@ -169,10 +89,10 @@ func TestSettle_SettlesEachLimiterThatLetsIt(t *testing.T) {
 	inner, spentInner := spending(t)
 	cfg := grpcinterceptor.Config{Cost: seven, Settles: true}
 	once := intercept(t, inner, users, cfg)
-	client, _ := act(t, &acting{unary: func(ctx context.Context) error {
+	client, _ := act(t, &service{unary: func(ctx context.Context) error {
 		return grpcinterceptor.Settle(ctx, 2)
 	}}, intercept(t, outer, users, cfg), once, once)
-	_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+	_, err := client.EmptyCall(as(t, "alice"), empty)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, spentOuter("alice"))
 	assert.EqualValues(t, 2, spentInner("alice"), "one that is there twice reserves once")
@@ -197,7 +117,7 @@ func TestByCode_SeesTheCodeThatIsSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, spent := spending(t)
 			var seen []codes.Code
-			client, _ := act(t, &acting{
+			client, _ := act(t, &service{
 				unary:  tt.handler,
 				stream: func(s conversation) error { return tt.handler(s.Context()) },
 			}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven,
@@ -205,7 +125,7 @@ func TestByCode_SeesTheCodeThatIsSent(t *testing.T) {
 					seen = append(seen, code)
 					return byCode(code, reserved)
 				}}))
-			_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+			_, err := client.EmptyCall(as(t, "alice"), empty)
 			assert.Equal(t, tt.code, status.Code(err))
 			assert.Equal(t, tt.cost, spent("alice"))
 
@@ -227,45 +147,48 @@ func TestByCode_SeesTheCodeThatIsSent(t *testing.T) {
 }
 
 func TestByCode_WhatTheCallerMayBringAboutStands(t *testing.T) {
-	for name, hurry := range map[string]func(context.Context) (context.Context, context.CancelFunc){
-		"leaves": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(20*time.Millisecond, cancel)
-			return ctx, cancel
-		},
-		"too-late": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 20*time.Millisecond)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	cfg := grpcinterceptor.Config{Cost: seven, ByCode: byCode}
+	t.Run("leaves", func(t *testing.T) {
+		l, spent := spending(t)
+		ctx, leave := context.WithCancel(as(t, "alice"))
+		client, stop := act(t, &service{unary: func(ctx context.Context) error {
+			leave()
+			<-ctx.Done()
+			return nil // a success that nobody has seen
+		}}, intercept(t, l, users, cfg))
+		_, err := client.EmptyCall(ctx, empty)
+		assert.Equal(t, codes.Canceled, status.Code(err))
+		stop()
+		assert.EqualValues(t, 7, spent("alice"))
+	})
+	// Called directly, since a deadline over a connection needs a real clock.
+	t.Run("too-late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			l, spent := spending(t)
-			client, stop := act(t, &acting{unary: func(ctx context.Context) error {
-				<-ctx.Done()
-				return nil // a success that nobody has seen
-			}}, intercept(t, l, users, grpcinterceptor.Config{Cost: seven, ByCode: byCode}))
-			ctx, cancel := hurry(as(t, "alice"))
+			i := intercept(t, l, users, cfg)
+			ctx, cancel := context.WithTimeout(keying.WithPrincipal(t.Context(), alice), time.Second)
 			defer cancel()
-			_, _ = client.EmptyCall(ctx, &grpc_testing.Empty{})
-			stop()
+			_, err := i.Unary(ctx, empty, unaryInfo, func(ctx context.Context, _ any) (any, error) {
+				<-ctx.Done()
+				return empty, nil
+			})
+			require.NoError(t, err)
 			assert.EqualValues(t, 7, spent("alice"))
 		})
-	}
+	})
 }
 
 func TestByCode_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
-	var log bytes.Buffer
-	l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
-		[]limiter.Budget{perUser(limiter.PerHour(plenty))},
-		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
-	client, _ := act(t, &acting{unary: func(context.Context) error { return nil }},
+	l, log := newLimiter(t, perUser(limiter.PerHour(plenty)))
+	client, _ := act(t, &service{unary: func(context.Context) error { return nil }},
 		intercept(t, l, users, grpcinterceptor.Config{
 			ByCode: func(codes.Code, int64) int64 { return -1 },
 		}))
 	for range 3 {
-		_, err := client.EmptyCall(as(t, "alice"), &grpc_testing.Empty{})
+		_, err := client.EmptyCall(as(t, "alice"), empty)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=settle-failed"))
+	assert.Equal(t, []string{"settle-failed"}, log.warnings())
 }
 
 func TestNewTap_RefusesWhatItCannotSettle(t *testing.T) {
@@ -283,7 +206,7 @@ func TestNewTap_RefusesWhatItCannotSettle(t *testing.T) {
 
 func TestSettle_AStreamSettlesItsOpen(t *testing.T) {
 	l, spent := spending(t)
-	client, stop := act(t, &acting{stream: func(s conversation) error {
+	client, stop := act(t, &service{stream: func(s conversation) error {
 		for {
 			if _, err := s.Recv(); err != nil {
 				return grpcinterceptor.Settle(s.Context(), 30)
@@ -316,7 +239,7 @@ func TestSettle_AStreamSettlesEachMessage(t *testing.T) {
 			cfg := byLength
 			cfg.Settles = true
 			cfg.ByCode = func(codes.Code, int64) int64 { return 1000 } // not of such streams
-			client, stop := act(t, &acting{stream: func(s conversation) error {
+			client, stop := act(t, &service{stream: func(s conversation) error {
 				for _, actual := range tt.actuals {
 					if _, err := s.Recv(); err != nil {
 						return err
@@ -325,7 +248,7 @@ func TestSettle_AStreamSettlesEachMessage(t *testing.T) {
 						assert.NoError(t, grpcinterceptor.Settle(s.Context(), actual))
 						assert.ErrorIs(t, grpcinterceptor.Settle(s.Context(), actual), limiter.ErrReceipt)
 					}
-					if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
+					if err := s.Send(response); err != nil {
 						return err
 					}
 				}
@@ -346,7 +269,7 @@ func TestSettle_AnOpenSettledByItselfPaysNothingOfTheFirstMessage(t *testing.T) 
 		l, spent := spending(t)
 		cfg := byLength
 		cfg.Settles = true
-		client, stop := act(t, &acting{stream: func(s conversation) error {
+		client, stop := act(t, &service{stream: func(s conversation) error {
 			assert.NoError(t, grpcinterceptor.Settle(s.Context(), 3))
 			if _, err := s.Recv(); err != nil {
 				return err
@@ -356,7 +279,7 @@ func TestSettle_AnOpenSettledByItselfPaysNothingOfTheFirstMessage(t *testing.T) 
 				assert.NoError(t, grpcinterceptor.Settle(s.Context(), 2))
 			}
 			assert.ErrorIs(t, grpcinterceptor.Settle(s.Context(), 2), limiter.ErrReceipt)
-			return s.Send(&grpc_testing.StreamingOutputCallResponse{})
+			return s.Send(response)
 		}}, intercept(t, l, users, cfg))
 		_, _, err := converse(as(t, "alice"), client, length)
 		require.NoError(t, err)
@@ -366,13 +289,13 @@ func TestSettle_AnOpenSettledByItselfPaysNothingOfTheFirstMessage(t *testing.T) 
 }
 
 func TestSettle_AMessageThatIsRefusedLeavesTheOneBeforeToSettle(t *testing.T) {
-	l, _ := newLimiter(t, standing, perUser(limiter.PerHour(15)))
+	l, _ := newLimiter(t, perUser(limiter.PerHour(15)))
 	cfg := byLength
 	cfg.Settles = true
-	client, stop := act(t, &acting{stream: func(s conversation) error {
+	client, stop := act(t, &service{stream: func(s conversation) error {
 		_, err := s.Recv()
 		assert.NoError(t, err)
-		assert.NoError(t, s.Send(&grpc_testing.StreamingOutputCallResponse{}))
+		assert.NoError(t, s.Send(response))
 		_, err = s.Recv()
 		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 		assert.NoError(t, grpcinterceptor.Settle(s.Context(), 1))
@@ -381,8 +304,5 @@ func TestSettle_AMessageThatIsRefusedLeavesTheOneBeforeToSettle(t *testing.T) {
 	_, _, err := converse(as(t, "alice"), client, 10, 10)
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	stop()
-	d, err := l.Peek(t.Context(), limiter.Caller{
-		Principal: limiter.Principal{Kind: "user", ID: "alice"}}, 0)
-	require.NoError(t, err)
-	assert.EqualValues(t, 14, d.Remaining)
+	assert.EqualValues(t, 14, left(t, l))
 }

@@ -80,7 +80,7 @@ func TestStream_IsChargedWhenItOpens(t *testing.T) {
 	for _, network := range networks {
 		for _, kind := range streams {
 			t.Run(network+"/"+kind.name, func(t *testing.T) {
-				l, log := newLimiter(t, standing, perUser(slow))
+				l, log := newLimiter(t, perUser(slow))
 				i := intercept(t, l, users, grpcinterceptor.Config{MaxPushback: time.Minute})
 				server := start(t, network, chain(i)...)
 				client := server.client(t, "{}")
@@ -94,7 +94,7 @@ func TestStream_IsChargedWhenItOpens(t *testing.T) {
 				assertDetails(t, err, retryAfter(30*time.Second+100), perUserUsedUp,
 					perUserExceeded)
 				assert.Equal(t, []string{"30001"}, trailer[pushbackKey])
-				assert.Equal(t, []limiter.Answer{limiter.AnswerAllow, limiter.AnswerDeny},
+				assert.Equal(t, []string{"allow", "deny"},
 					log.answers())
 				assert.EqualValues(t, 1, server.handled.Load())
 			})
@@ -105,7 +105,7 @@ func TestStream_IsChargedWhenItOpens(t *testing.T) {
 func TestStream_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T) {
 	for _, kind := range streams {
 		t.Run(kind.name, func(t *testing.T) {
-			l, log := newThawing(t)
+			l, log := newThawing(t, perUser(soon))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			client := start(t, "tcp", chain(i)...).client(t, retrying)
 
@@ -113,8 +113,8 @@ func TestStream_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T)
 			require.NoError(t, err)
 			_, err = kind.use(as(t, "alice"), client)
 			require.NoError(t, err)
-			assert.Equal(t, []limiter.Answer{
-				limiter.AnswerAllow, limiter.AnswerDeny, limiter.AnswerAllow,
+			assert.Equal(t, []string{
+				"allow", "deny", "allow",
 			}, log.answers())
 		})
 	}
@@ -123,8 +123,7 @@ func TestStream_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T)
 func TestStream_ANearerDeadlineIsAnsweredAtOnce(t *testing.T) {
 	for _, kind := range streams {
 		t.Run(kind.name, func(t *testing.T) {
-			l, log := newLimiter(t, standing,
-				perUser(limiter.Limit{Tokens: 1, Per: 20 * time.Second, Burst: 1}))
+			l, log := newLimiter(t, perUser(limiter.Limit{Tokens: 1, Per: 20 * time.Second, Burst: 1}))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			client := start(t, "tcp", chain(i)...).client(t, retrying)
 			_, err := kind.use(as(t, "alice"), client) // which gives it 10 s
@@ -133,13 +132,13 @@ func TestStream_ANearerDeadlineIsAnsweredAtOnce(t *testing.T) {
 			require.Equal(t, codes.ResourceExhausted, status.Code(err))
 			assertDetails(t, err, retryAfter(20*time.Second), perUserUsedUp, perUserExceeded)
 			assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
-			assert.Equal(t, []limiter.Answer{limiter.AnswerAllow, limiter.AnswerDeny}, log.answers())
+			assert.Equal(t, []string{"allow", "deny"}, log.answers())
 		})
 	}
 }
 
 func TestStream_MessagesOfAnOpenStreamAreFree(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(slow))
+	l, log := newLimiter(t, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	client := start(t, "bufconn", chain(i)...).client(t, "{}")
 	stream, err := client.FullDuplexCall(as(t, "alice"))
@@ -149,5 +148,5 @@ func TestStream_MessagesOfAnOpenStreamAreFree(t *testing.T) {
 		_, err := stream.Recv()
 		require.NoError(t, err)
 	}
-	assert.Equal(t, []report{{"grpc", duplex, limiter.AnswerAllow}}, log.all())
+	assert.Equal(t, []report{{"grpc", duplex, "allow"}}, log.all())
 }

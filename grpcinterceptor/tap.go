@@ -13,10 +13,10 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// Tap refuses calls by address before they become any: calls of methods that the
-// server does not know and unary calls that never send a message, too, which no
-// interceptor sees. It is the cheapest refusal, against floods; the budgets of
-// callers belong to an [Interceptor].
+// Tap limits calls by address, when their headers arrive. It also sees the calls that
+// no interceptor sees: those of methods that the server does not have, and unary calls
+// that never send a message. It is the cheapest refusal, against floods; the budgets of
+// authenticated callers belong to an [Interceptor].
 //
 //	guard, err := grpcinterceptor.NewTap(l, keying.Addresses{}, grpcinterceptor.Config{})
 //	...
@@ -24,68 +24,72 @@ import (
 //	orders.RegisterOrdersServer(server, service)
 //	err = guard.Learn(server)
 //
-// What it cannot do: it has no trailer, so a refused client gets the status with
-// all its details but no pushback, and retries by its own backoff; it sees no
-// principal, no certificate and no message; stats handlers and other
-// interceptors do not see what it refuses, although the limiter's metrics do;
-// a server has one at most, and none behind (*grpc.Server).ServeHTTP.
+// Its limits:
 //
-// grpc-go calls it with a lock of the connection held, so it must not block: its
-// limiter is in memory, and the limiter's hooks must answer at once.
+//   - It cannot set a trailer. A refused client gets the status with all its details
+//     but no pushback, and retries after its own backoff.
+//   - It sees no principal, no certificate and no message.
+//   - Stats handlers and interceptors do not see the calls that it refuses; the
+//     limiter's metrics do.
+//   - A server has at most one, and none behind (*grpc.Server).ServeHTTP.
+//   - gRPC calls it while it holds a lock of the connection, so it must not block. Its
+//     store must be in memory, and the limiter's hooks must return at once.
 //
 // It is safe for concurrent use. The zero Tap is not usable; see [NewTap].
 type Tap struct {
 	interceptor *Interceptor
 	known       atomic.Pointer[map[string]struct{}] // full methods
 	learned     atomic.Bool                         // Learn was called
-	first       sync.Once                           // the first call was looked at
+	first       sync.Once                           // runs checkLearned at the first call
 }
 
-// NewTap returns the tap of l, which counts addresses. Of the Config it uses
-// Skip, Methods, Public and Domain.
+// NewTap returns a tap that charges calls to the budgets of l, by address. It uses the
+// fields Skip, Methods and Domain of the Config.
 //
-// The error is a *[limiter.ConfigError], also for a limiter whose store can fail
-// (it would block connections) and for a field that a tap cannot serve.
+// The error is a *[limiter.ConfigError]. A limiter whose store can fail is refused,
+// because waiting for the store would block connections. So are the fields of Config
+// that a tap cannot use.
 func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error) {
 	const reason = "want none: a tap "
 	switch {
-	case l != nil && l.CanFail():
-		return nil, wrong("Limiter", l.Name(),
-			"its store does I/O, which would block connections: want one in memory")
 	case cfg.MaxPushback != 0:
-		return nil, wrong("Config.MaxPushback", cfg.MaxPushback,
-			reason+"cannot send pushback")
+		return nil, wrong("Config.MaxPushback", cfg.MaxPushback, reason+"cannot send pushback")
 	case cfg.Cost != nil:
 		return nil, wrong("Config.Cost", nil, reason+"sees no message")
 	case cfg.Settles:
-		return nil, wrong("Config.Settles", true,
-			reason+"sees no handler")
+		return nil, wrong("Config.Settles", true, reason+"sees no handler")
 	case cfg.ByCode != nil:
 		return nil, wrong("Config.ByCode", nil, reason+"sees no answer")
 	case cfg.Messages:
-		return nil, wrong("Config.Messages", true,
-			reason+"sees no message")
+		return nil, wrong("Config.Messages", true, reason+"sees no message")
 	}
-	i, err := New(l, keying.ByAddress(from), cfg)
+	i, err := newInterceptor(l, keying.ByAddress(from), cfg, doesNotBlock)
 	if err != nil {
 		return nil, err
 	}
 	t := &Tap{interceptor: i}
-	// A server without the health service learns that by Learn; until then it is
-	// better to answer health checks for nothing than to refuse them.
+	// Before Learn, health checks are known, so that they are not refused.
 	t.know(append([]string{healthCheck, healthList, healthWatch}, i.cfg.Methods...))
 	return t, nil
 }
 
-// Learn makes the methods of a server the routes of their calls; call it once
-// all services are registered. All other calls share the route
-// [keying.Unmatched], as do those of all methods but health before Learn: a
-// budget with that alone in its Routes holds back nothing but unknown methods.
-// If the first call arrives before Learn and a budget goes by routes, that is
-// logged, once, under the code tap-unlearned.
+// doesNotBlock returns an error for a store that does I/O.
+func doesNotBlock(store limiter.Capabilities) error {
+	if store.NeverFails {
+		return nil
+	}
+	return wrong("Limiter", store.Name,
+		"want a store in memory: one that can fail would block connections")
+}
+
+// Learn makes each method of a server a route. Call it once all services are registered.
+// All other methods share the route [keying.Unmatched], so a budget with only that in its
+// Routes limits unknown methods and no others. Before Learn, all methods share it, except
+// those of the health service and of [Config.Methods]. If the first call arrives before
+// Learn and a budget depends on routes, that is logged once under the code tap-unlearned.
 //
-// The error is that of [Interceptor.Check], about the tap's own limiter; the
-// methods are learnt all the same.
+// The error is that of [Interceptor.Check], for the limiter of the tap. The methods are
+// learned even if there is an error.
 func (t *Tap) Learn(server Server) error {
 	t.learned.Store(true)
 	t.know(t.interceptor.Routes(server))
@@ -100,43 +104,44 @@ func (t *Tap) know(methods []string) {
 	t.known.Store(&known)
 }
 
-// Handle is a tap.ServerInHandle, for grpc.InTapHandle: it charges 1 and lets
-// the call go on, or returns the refusal as the error of a status. An
-// interceptor of the same limiter that counts addresses does not charge again.
+// Handle is a tap.ServerInHandle, for grpc.InTapHandle. It charges 1 and lets the call
+// through, or returns the status of the refusal as an error. If an interceptor of the
+// same limiter also counts addresses, the 1 is part of its cost: the interceptor charges
+// the rest.
 func (t *Tap) Handle(ctx context.Context, info *tap.Info) (context.Context, error) {
 	t.first.Do(func() { t.checkLearned(ctx) })
 	route := keying.Unmatched
 	if _, ok := (*t.known.Load())[info.FullMethodName]; ok {
 		route = info.FullMethodName
 	}
-	m, no := t.interceptor.admit(ctx, route, nil, one, false)
-	if no != nil {
-		return ctx, no.status.Err()
+	var r limiter.Request
+	charged, refused := t.interceptor.admit(ctx, route, nil, one, &r)
+	if refused != nil {
+		return ctx, refused.status.Err()
 	}
-	return m, nil
+	return charged, nil
 }
 
-// checkLearned warns of budgets that go by routes if Learn was not called.
+// checkLearned warns if Learn was not called although budgets depend on routes.
 func (t *Tap) checkLearned(ctx context.Context) {
 	if t.learned.Load() {
 		return
 	}
 	var budgets []string
-	for _, b := range t.interceptor.limiter.Budgets() {
+	for _, b := range *t.interceptor.budgets.Load() {
 		if t.needsLearn(&b) {
 			budgets = append(budgets, b.Name)
 		}
 	}
 	if budgets != nil {
-		t.interceptor.limiter.Warn(ctx, "tap-unlearned", "calls arrive before Tap.Learn, so nearly "+
-			"all methods count as unmatched, and these budgets do not limit the methods that they "+
-			"are for: call Learn once all services are registered",
+		t.interceptor.warn(ctx, "tap-unlearned", "calls arrive before Tap.Learn, so nearly all "+
+			"methods count as unmatched, and budgets that depend on routes do not limit the methods "+
+			"that they are for: call Learn once all services are registered",
 			slog.Any("budgets", budgets))
 	}
 }
 
-// needsLearn reports whether the budget tells methods apart that only Learn makes
-// known.
+// needsLearn reports whether the budget depends on methods that only Learn makes known.
 func (t *Tap) needsLearn(b *limiter.Budget) bool {
 	known := *t.known.Load()
 	return b.Scope&limiter.ByRoute != 0 || slices.ContainsFunc(b.Routes, func(route string) bool {

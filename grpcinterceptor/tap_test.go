@@ -1,10 +1,8 @@
 package grpcinterceptor_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -26,7 +24,6 @@ import (
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // perAddress allows an address so many calls.
@@ -44,18 +41,9 @@ func tapOf(
 	return guard
 }
 
-// count returns how often each answer was reported.
-func (r *reports) count() map[limiter.Answer]int {
-	n := map[limiter.Answer]int{}
-	for _, answer := range r.answers() {
-		n[answer]++
-	}
-	return n
-}
-
 // Without an UnknownServiceHandler: interceptors see none of these calls.
 func TestTap_HoldsBackAFloodOfUnknownMethods(t *testing.T) {
-	l, log := newLimiter(t, standing, perAddress(10, keying.Unmatched))
+	l, log := newLimiter(t, perAddress(10, keying.Unmatched))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
 	require.NoError(t, guard.Learn(server))
@@ -90,15 +78,15 @@ func TestTap_HoldsBackAFloodOfUnknownMethods(t *testing.T) {
 		assert.Equal(t, codes.ResourceExhausted, invoke(t.Context(), server.connect(t, "{}"), method),
 			method)
 	}
-	assert.Equal(t, map[limiter.Answer]int{limiter.AnswerAllow: 30, limiter.AnswerDeny: 395,
-		limiter.AnswerSkipped: 1}, log.count())
-	assert.Equal(t, report{"grpc", keying.Unmatched, limiter.AnswerAllow}, log.all()[0])
+	assert.Equal(t, map[string]int{"allow": 30, "deny": 395,
+		"skipped": 1}, log.count())
+	assert.Equal(t, report{"grpc", keying.Unmatched, "allow"}, log.all()[0])
 }
 
 func TestTap_RefusesWithEveryDetailButPushback(t *testing.T) {
 	limit := slow
 	limit.Burst = 1
-	l, _ := newLimiter(t, standing, limiter.Budget{
+	l, _ := newLimiter(t, limiter.Budget{
 		Name: "per-user", Scope: limiter.ByPrincipal, Limit: limit})
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
@@ -121,10 +109,8 @@ func TestTap_RefusesWithEveryDetailButPushback(t *testing.T) {
 }
 
 func TestTap_AClientRetriesByItsOwnBackoff(t *testing.T) {
-	clock := &thawing{}
-	l, log := newLimiter(t, clock.now, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
-		Limit: limiter.Limit{Tokens: 10, Per: time.Second, Burst: 1}})
-	log.denied = clock.thaw
+	l, log := newThawing(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
+		Limit: soon})
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
 	require.NoError(t, guard.Learn(server))
@@ -135,8 +121,8 @@ func TestTap_AClientRetriesByItsOwnBackoff(t *testing.T) {
 		_, err := client.EmptyCall(t.Context(), empty)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 2, log.count()[limiter.AnswerAllow])
-	assert.NotZero(t, log.count()[limiter.AnswerDeny])
+	assert.Equal(t, 2, log.count()["allow"])
+	assert.NotZero(t, log.count()["deny"])
 }
 
 func TestTap_ForwardedForIsBelievedOnlyOfAProxy(t *testing.T) {
@@ -149,7 +135,7 @@ func TestTap_ForwardedForIsBelievedOnlyOfAProxy(t *testing.T) {
 		{"behind a proxy", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, codes.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, perAddress(1))
+			l, _ := newLimiter(t, perAddress(1))
 			guard := tapOf(t, l, keying.Addresses{Proxies: tt.proxies}, grpcinterceptor.Config{})
 			client := start(t, "tcp", grpc.InTapHandle(guard.Handle)).client(t, "{}")
 			from := func(address string) error {
@@ -165,7 +151,7 @@ func TestTap_ForwardedForIsBelievedOnlyOfAProxy(t *testing.T) {
 }
 
 func TestTap_AConnectionWithoutAnAddressFollowsTheChoice(t *testing.T) {
-	l, _ := newLimiter(t, standing, perAddress(5))
+	l, _ := newLimiter(t, perAddress(5))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	client := start(t, "bufconn", grpc.InTapHandle(guard.Handle)).client(t, "{}")
 	_, err := client.EmptyCall(t.Context(), empty)
@@ -173,7 +159,7 @@ func TestTap_AConnectionWithoutAnAddressFollowsTheChoice(t *testing.T) {
 }
 
 func TestTap_BeforeItLearnsTheServerOnlyHealthIsKnown(t *testing.T) {
-	l, log := newLimiter(t, standing, perAddress(2))
+	l, log := newLimiter(t, perAddress(2))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{
 		Methods: []string{"/proxied.Orders/List"},
 	})
@@ -185,10 +171,10 @@ func TestTap_BeforeItLearnsTheServerOnlyHealthIsKnown(t *testing.T) {
 	assert.Equal(t, codes.ResourceExhausted, call(emptyCall))
 	checkHealth(t, server)
 	assert.Equal(t, []report{
-		{"grpc", keying.Unmatched, limiter.AnswerAllow},
-		{"grpc", "/proxied.Orders/List", limiter.AnswerAllow},
-		{"grpc", keying.Unmatched, limiter.AnswerDeny},
-		{"grpc", "/grpc.health.v1.Health/Check", limiter.AnswerSkipped},
+		{"grpc", keying.Unmatched, "allow"},
+		{"grpc", "/proxied.Orders/List", "allow"},
+		{"grpc", keying.Unmatched, "deny"},
+		{"grpc", "/grpc.health.v1.Health/Check", "skipped"},
 	}, log.all())
 
 	require.NoError(t, guard.Learn(grpc.NewServer()))
@@ -198,9 +184,9 @@ func TestTap_BeforeItLearnsTheServerOnlyHealthIsKnown(t *testing.T) {
 }
 
 func TestTap_AnInterceptorOfTheSameLimiterDoesNotChargeAgain(t *testing.T) {
-	l, log := newLimiter(t, standing, perAddress(3))
+	l, log := newLimiter(t, perAddress(3))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
-	i := intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{})
+	i := intercept(t, l, addresses, grpcinterceptor.Config{})
 	server := start(t, "tcp", append(chain(i), grpc.InTapHandle(guard.Handle))...)
 	require.NoError(t, guard.Learn(server))
 	client := server.client(t, "{}")
@@ -214,7 +200,7 @@ func TestTap_AnInterceptorOfTheSameLimiterDoesNotChargeAgain(t *testing.T) {
 }
 
 func TestTap_FindsBudgetsOnMethodsThatTheServerLacks(t *testing.T) {
-	l, _ := newLimiter(t, standing, perAddress(1, keying.Unmatched, emptyCall+"s"))
+	l, _ := newLimiter(t, perAddress(1, keying.Unmatched, emptyCall+"s"))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 	server := start(t, "tcp", grpc.InTapHandle(guard.Handle))
 	var config *limiter.ConfigError
@@ -234,8 +220,8 @@ func TestTap_ChargesUnaryCallsThatNeverSendAMessage(t *testing.T) {
 		{"with an interceptor alone", false, codes.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, perAddress(3))
-			opts := chain(intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{}))
+			l, _ := newLimiter(t, perAddress(3))
+			opts := chain(intercept(t, l, addresses, grpcinterceptor.Config{}))
 			if tt.tap {
 				guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
 				opts = append(opts, grpc.InTapHandle(guard.Handle))
@@ -271,10 +257,7 @@ func TestTap_TellsOnceThatItHasNotLearned(t *testing.T) {
 		{"a tap that has learned, and unknown methods", perAddress(9, keying.Unmatched), learn, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var log bytes.Buffer
-			l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
-				[]limiter.Budget{tt.budget},
-				limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+			l, log := newLimiter(t, tt.budget)
 			guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{
 				Methods: []string{"/proxied.Orders/List"}})
 			if tt.before != nil {
@@ -285,16 +268,16 @@ func TestTap_TellsOnceThatItHasNotLearned(t *testing.T) {
 				_, err := guard.Handle(ctx, &tap.Info{FullMethodName: emptyCall})
 				require.NoError(t, err)
 			}
-			assert.Equal(t, tt.want, strings.Count(log.String(), "code=tap-unlearned"), log.String())
-			assert.Equal(t, tt.want, strings.Count(log.String(), "budgets=[per-address]"))
+			assert.Equal(t, tt.want, strings.Count(log.logged(), "code=tap-unlearned"), log.logged())
+			assert.Equal(t, tt.want, strings.Count(log.logged(), "budgets=[per-address]"))
 		})
 	}
 }
 
 func TestTap_IsNotAskedBehindServeHTTP(t *testing.T) {
-	l, log := newLimiter(t, standing, perAddress(1))
+	l, log := newLimiter(t, perAddress(1))
 	guard := tapOf(t, l, keying.Addresses{}, grpcinterceptor.Config{})
-	client := start(t, "http", grpc.InTapHandle(guard.Handle)).client(t, "{}")
+	client := start(t, "http+tcp", grpc.InTapHandle(guard.Handle)).client(t, "{}")
 	for range 3 {
 		_, err := client.EmptyCall(t.Context(), empty)
 		require.NoError(t, err)
@@ -302,14 +285,9 @@ func TestTap_IsNotAskedBehindServeHTTP(t *testing.T) {
 	assert.Empty(t, log.all())
 }
 
-// faulty is a store that says that it can fail.
-type faulty struct{ fixed }
-
-func (faulty) CanFail() bool { return true }
-
 func TestNewTap_NamesWhatIsWrong(t *testing.T) {
-	l, _ := newLimiter(t, standing, perAddress(1))
-	remote, _ := limiterOver(t, faulty{}, perAddress(1))
+	l, _ := newLimiter(t, perAddress(1))
+	remote, _ := limiterOver(t, fixed{}, perAddress(1))
 	cost := func(context.Context, string, any) int64 { return 1 }
 	for _, tt := range []struct {
 		name  string

@@ -48,7 +48,7 @@ func throng(n int, use func()) {
 func TestStream_AThousandAreOpenAtOnceAndNoneMore(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			l, log := newLimiter(t, standing, perUser(limiter.PerHour(1000)))
+			l, log := newLimiter(t, perUser(limiter.PerHour(1000)))
 			server := start(t, network, chain(intercept(t, l, users, grpcinterceptor.Config{}))...)
 			client := server.client(t, "{}")
 			ctx, cancel := context.WithCancel(alone(t))
@@ -69,15 +69,15 @@ func TestStream_AThousandAreOpenAtOnceAndNoneMore(t *testing.T) {
 			assert.EqualValues(t, 1000, open.Load())
 			assert.EqualValues(t, 200, refused.Load())
 			assert.EqualValues(t, 1000, server.handled.Load())
-			assert.Equal(t, map[limiter.Answer]int{
-				limiter.AnswerAllow: 1000, limiter.AnswerDeny: 200,
+			assert.Equal(t, map[string]int{
+				"allow": 1000, "deny": 200,
 			}, log.count())
 		})
 	}
 }
 
 func TestMessages_OfAThousandStreamsSpendTheBudgetAndNoMore(t *testing.T) {
-	l, log := newLimiter(t, standing, perUser(limiter.PerHour(2000)))
+	l, log := newLimiter(t, perUser(limiter.PerHour(2000)))
 	cfg := grpcinterceptor.Config{Messages: true}
 	client := start(t, "tcp", chain(intercept(t, l, users, cfg))...).client(t, "{}")
 	ctx := alone(t)
@@ -100,8 +100,8 @@ func TestMessages_OfAThousandStreamsSpendTheBudgetAndNoMore(t *testing.T) {
 		}
 	})
 	assert.EqualValues(t, 2000, echoes.Load(), "each costs 1, the first of a stream its open")
-	assert.EqualValues(t, map[limiter.Answer]int{
-		limiter.AnswerAllow: 2000, limiter.AnswerDeny: int(ended.Load()),
+	assert.EqualValues(t, map[string]int{
+		"allow": 2000, "deny": int(ended.Load()),
 	}, log.count())
 	assert.Zero(t, others.Load())
 }
@@ -117,8 +117,7 @@ func TestUnary_AClientsRetryThrottlingGoesBeforePushback(t *testing.T) {
 		{"four failures", `,"retryThrottling":{"maxTokens":4,"tokenRatio":0.5}`, []int{2, 1, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, log := newLimiter(t, standing,
-				perUser(limiter.Limit{Tokens: 1, Per: time.Millisecond, Burst: 1}))
+			l, log := newLimiter(t, perUser(limiter.Limit{Tokens: 1, Per: time.Millisecond, Burst: 1}))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			client := start(t, "tcp", chain(i)...).client(t,
 				retrying[:len(retrying)-1]+tt.throttle+`}`)

@@ -22,7 +22,10 @@ import (
 
 const pushbackKey = "grpc-retry-pushback-ms"
 
-var empty = &grpc_testing.Empty{}
+var (
+	empty    = &grpc_testing.Empty{}
+	response = &grpc_testing.StreamingOutputCallResponse{}
+)
 
 // slow allows one call, and the next after 30.0000001 s.
 var slow = limiter.Limit{Tokens: 1, Per: 30*time.Second + 100, Burst: 1}
@@ -58,7 +61,7 @@ var (
 func TestUnary_RefusesWithEveryDetailAndDoesNotRunTheHandler(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			l, log := newLimiter(t, standing, perUser(slow))
+			l, log := newLimiter(t, perUser(slow))
 			i := intercept(t, l, users, grpcinterceptor.Config{MaxPushback: time.Minute})
 			server := start(t, network, chain(i)...)
 			client := server.client(t, "{}")
@@ -79,9 +82,9 @@ func TestUnary_RefusesWithEveryDetailAndDoesNotRunTheHandler(t *testing.T) {
 			_, err = client.EmptyCall(as(t, "bob"), empty)
 			require.NoError(t, err, "another user has an account of its own")
 			assert.Equal(t, []report{
-				{"grpc", emptyCall, limiter.AnswerAllow},
-				{"grpc", emptyCall, limiter.AnswerDeny},
-				{"grpc", emptyCall, limiter.AnswerAllow},
+				{"grpc", emptyCall, "allow"},
+				{"grpc", emptyCall, "deny"},
+				{"grpc", emptyCall, "allow"},
 			}, log.all())
 		})
 	}
@@ -93,7 +96,7 @@ func TestUnary_RefusesWithEveryDetailAndDoesNotRunTheHandler(t *testing.T) {
 func TestUnary_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			l, log := newThawing(t)
+			l, log := newThawing(t, perUser(soon))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			server := start(t, network, chain(i)...)
 			client := server.client(t, retrying)
@@ -105,32 +108,30 @@ func TestUnary_AClientWithARetryPolicyWaitsThePushbackAndSucceeds(t *testing.T) 
 			require.NoError(t, err)
 
 			assert.Greater(t, time.Since(begin), 100*time.Millisecond)
-			assert.Equal(t, []limiter.Answer{
-				limiter.AnswerAllow, limiter.AnswerDeny, limiter.AnswerAllow,
+			assert.Equal(t, []string{
+				"allow", "deny", "allow",
 			}, log.answers())
 			assert.EqualValues(t, 2, server.handled.Load())
 		})
 	}
 }
 
+// A client that waited would end with DEADLINE_EXCEEDED.
 func TestUnary_ANearerDeadlineIsAnsweredAtOnce(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			l, _ := newLimiter(t, standing,
-				perUser(limiter.Limit{Tokens: 1, Per: 20 * time.Second, Burst: 1}))
+			l, _ := newLimiter(t, perUser(limiter.Limit{Tokens: 1, Per: 20 * time.Second, Burst: 1}))
 			i := intercept(t, l, users, grpcinterceptor.Config{})
 			client := start(t, network, chain(i)...).client(t, retrying)
 
 			_, err := client.EmptyCall(as(t, "alice"), empty)
 			require.NoError(t, err)
-			begin := time.Now()
 			var trailer metadata.MD
 			_, err = client.EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))
 
 			require.Equal(t, codes.ResourceExhausted, status.Code(err))
 			assertDetails(t, err, retryAfter(20*time.Second), perUserUsedUp, perUserExceeded)
 			assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
-			assert.Less(t, time.Since(begin), 5*time.Second)
 		})
 	}
 }
@@ -157,8 +158,7 @@ func TestUnary_Pushback(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing,
-				perUser(limiter.Limit{Tokens: 1, Per: tt.wait, Burst: 1}))
+			l, _ := newLimiter(t, perUser(limiter.Limit{Tokens: 1, Per: tt.wait, Burst: 1}))
 			i := intercept(t, l, users, grpcinterceptor.Config{MaxPushback: tt.max})
 			client := start(t, "bufconn", chain(i)...).client(t, "{}")
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "user", "alice")
@@ -197,7 +197,7 @@ func TestUnary_NeverPromisesNoWait(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l, log := newLimiter(t, standing, tt.budget)
+			l, log := newLimiter(t, tt.budget)
 			i := intercept(t, l, users, grpcinterceptor.Config{
 				Cost: func(context.Context, string, any) int64 { return tt.cost },
 			})
@@ -213,14 +213,14 @@ func TestUnary_NeverPromisesNoWait(t *testing.T) {
 				QuotaId: "per-user", QuotaValue: tt.capacity,
 			}), perUserExceeded)
 			assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
-			assert.Equal(t, []limiter.Answer{limiter.AnswerNever}, log.answers())
+			assert.Equal(t, []string{"never"}, log.answers())
 			assert.Zero(t, server.handled.Load())
 		})
 	}
 }
 
 func TestUnary_TheCostComesFromTheMessage(t *testing.T) {
-	l, _ := newLimiter(t, standing, perUser(limiter.PerMinute(10)))
+	l, _ := newLimiter(t, perUser(limiter.PerMinute(10)))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Cost: func(_ context.Context, fullMethod string, req any) int64 {
 			assert.Equal(t, unaryCall, fullMethod)
@@ -242,17 +242,17 @@ func TestUnary_TheCostComesFromTheMessage(t *testing.T) {
 func TestUnary_ABudgetThatIsNotTheCallersOwnIsNamedOnlyIfPublic(t *testing.T) {
 	tests := []struct {
 		name   string
-		public []string
+		public bool
 		want   []proto.Message
 	}{
-		{"hidden", nil, []proto.Message{
+		{"hidden", false, []proto.Message{
 			retryAfter(30*time.Second + 100),
 			violation(&errdetails.QuotaFailure_Violation{
 				Subject: "shared", Description: "the budget is used up",
 			}),
 			&errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: "orders.example"},
 		}},
-		{"public", []string{"whole-service"}, []proto.Message{
+		{"public", true, []proto.Message{
 			retryAfter(30*time.Second + 100),
 			violation(&errdetails.QuotaFailure_Violation{
 				Subject: "budget:whole-service", Description: "the budget is used up",
@@ -264,18 +264,16 @@ func TestUnary_ABudgetThatIsNotTheCallersOwnIsNamedOnlyIfPublic(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing,
-				limiter.Budget{Name: "whole-service", Limit: slow, Scope: limiter.ByRoute})
-			i := intercept(t, l, users, grpcinterceptor.Config{
-				Public: tt.public, Domain: "orders.example",
-			})
+			l, _ := newLimiter(t, limiter.Budget{Name: "whole-service", Limit: slow,
+				Scope: limiter.ByRoute, Public: tt.public})
+			i := intercept(t, l, users, grpcinterceptor.Config{Domain: "orders.example"})
 			client := start(t, "bufconn", chain(i)...).client(t, "{}")
 
 			_, err := client.EmptyCall(as(t, "alice"), empty)
 			require.NoError(t, err)
 			_, err = client.EmptyCall(as(t, "bob"), empty)
 			assertDetails(t, err, tt.want...)
-			if tt.public == nil {
+			if !tt.public {
 				assert.NotContains(t, status.Convert(err).Proto().String(), "whole-service")
 			}
 		})

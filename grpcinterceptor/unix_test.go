@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -24,31 +23,7 @@ import (
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
-
-// serveUnix serves the test service on the unix socket "s" of a new working
-// directory, so that clients can bind their ends to file names without a path.
-func serveUnix(t *testing.T, behindHTTP bool, opts ...grpc.ServerOption) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "unix")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	t.Chdir(dir)
-	listener, err := net.Listen("unix", "s")
-	require.NoError(t, err)
-	server := grpc.NewServer(opts...)
-	grpc_testing.RegisterTestServiceServer(server, &service{})
-	if !behindHTTP {
-		go func() { _ = server.Serve(listener) }()
-		t.Cleanup(server.Stop)
-		return
-	}
-	front := &http.Server{Handler: server, Protocols: new(http.Protocols)}
-	front.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = front.Serve(listener) }()
-	t.Cleanup(func() { _ = front.Close() })
-}
 
 // callFrom calls from a client whose end of the socket has the name, "" for none,
 // and returns the status of the call. It speaks gRPC by net/http, which opens a
@@ -108,8 +83,8 @@ func interceptorOf(t *testing.T, l *limiter.Limiter, from keying.Addresses) judg
 	t.Helper()
 	i := intercept(t, l, keying.ByAddress(from), grpcinterceptor.Config{})
 	return func(ctx context.Context) error {
-		_, err := i.Unary(ctx, empty, &grpc.UnaryServerInfo{FullMethod: emptyCall},
-			func(context.Context, any) (any, error) { return nil, nil })
+		_, err := i.Unary(ctx, empty, unaryInfo,
+			unaryDone)
 		return err
 	}
 }
@@ -143,15 +118,15 @@ func asTap(ask judge) grpc.ServerOption {
 
 // places are where a call meets a limiter by address.
 var places = []struct {
-	name       string
-	clients    int
-	behindHTTP bool
-	limit      func(*testing.T, *limiter.Limiter, keying.Addresses) judge
-	option     func(judge) grpc.ServerOption
+	name    string
+	clients int
+	network string
+	limit   func(*testing.T, *limiter.Limiter, keying.Addresses) judge
+	option  func(judge) grpc.ServerOption
 }{
-	{"interceptor", 10_000, false, interceptorOf, asInterceptor},
-	{"interceptor behind ServeHTTP", 1_000, true, interceptorOf, asInterceptor},
-	{"tap", 1_000, false, handleOf, asTap},
+	{"interceptor", 10_000, "unix", interceptorOf, asInterceptor},
+	{"interceptor behind ServeHTTP", 1_000, "http+unix", interceptorOf, asInterceptor},
+	{"tap", 1_000, "unix", handleOf, asTap},
 }
 
 const ok, exhausted, unauthenticated = "0", "8", "16" // statuses of calls
@@ -160,8 +135,8 @@ const ok, exhausted, unauthenticated = "0", "8", "16" // statuses of calls
 func TestCaller_TheNameOfAUnixSocketIsNoAddress(t *testing.T) {
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) {
-			refusing := limiter.Must(memstore.New(memstore.Config{Now: standing}))
-			sharing := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			refusing := newStore(standing)
+			sharing := newStore(standing)
 			l, _ := limiterOver(t, refusing, perAddress(10))
 			refuse := place.limit(t, l, believing(keying.Refuse("Bearer")))
 			l, _ = limiterOver(t, sharing, perAddress(10))
@@ -169,7 +144,7 @@ func TestCaller_TheNameOfAUnixSocketIsNoAddress(t *testing.T) {
 
 			var mu sync.Mutex
 			refused, shared := map[codes.Code]int{}, map[codes.Code]int{}
-			serveUnix(t, place.behindHTTP, place.option(func(ctx context.Context) error {
+			start(t, place.network, place.option(func(ctx context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()
 				refused[status.Code(refuse(ctx))]++
@@ -201,9 +176,9 @@ func TestCaller_TheNameOfAUnixSocketIsNoAddress(t *testing.T) {
 func TestCaller_TheNameOfAUnixSocketIsNoProxy(t *testing.T) {
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) {
-			store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			store := newStore(standing)
 			l, _ := limiterOver(t, store, perAddress(10))
-			serveUnix(t, place.behindHTTP, place.option(place.limit(t, l, believing(keying.Absent{}))))
+			start(t, place.network, place.option(place.limit(t, l, believing(keying.Absent{}))))
 			names := []string{"127.0.0.1", "127.0.0.1:80", "::ffff:127.0.0.1", "@127.0.0.1", ""}
 			for n, name := range names {
 				code, err := callFrom(name, fmt.Sprintf("203.0.113.%d", n))
@@ -219,11 +194,11 @@ func TestCaller_TheNameOfAUnixSocketIsNoProxy(t *testing.T) {
 func TestCaller_AProxyOnAUnixSocketCanBeTrusted(t *testing.T) {
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) {
-			store := limiter.Must(memstore.New(memstore.Config{Now: standing}))
+			store := newStore(standing)
 			l, _ := limiterOver(t, store, perAddress(10))
 			from := believing(keying.Absent{})
 			from.UnixProxy = true
-			serveUnix(t, place.behindHTTP, place.option(place.limit(t, l, from)))
+			start(t, place.network, place.option(place.limit(t, l, from)))
 			got := map[string]int{}
 			for n := range 20 { // the left is the caller's own word
 				code, err := callFrom(socketName(n), fmt.Sprintf("198.51.100.%d, 203.0.113.7", n))
@@ -274,11 +249,11 @@ func TestCaller_OnlyNetworksWithIPAddressesHaveOne(t *testing.T) {
 		{"a nil pointer", (*net.TCPAddr)(nil), nil, codes.Unauthenticated},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _ := newLimiter(t, standing, perAddress(1))
+			l, _ := newLimiter(t, perAddress(1))
 			i := intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{})
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: tt.addr, LocalAddr: tt.local})
-			_, err := i.Unary(ctx, empty, &grpc.UnaryServerInfo{FullMethod: emptyCall},
-				func(context.Context, any) (any, error) { return nil, nil })
+			_, err := i.Unary(ctx, empty, unaryInfo,
+				unaryDone)
 			assert.Equal(t, tt.want, status.Code(err))
 		})
 	}

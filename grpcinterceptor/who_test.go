@@ -1,14 +1,10 @@
 package grpcinterceptor_test
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"log/slog"
 	"net"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,61 +17,37 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ration-go/ration/grpcinterceptor"
-	"github.com/ration-go/ration/internal/certtest"
+	"github.com/ration-go/ration/internal/lab/certtest"
 	"github.com/ration-go/ration/internal/misuse"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
-	"github.com/ration-go/ration/limiter/memstore"
 )
-
-// logged is a limiter that writes its warnings to a buffer.
-func logged(t *testing.T) (*limiter.Limiter, *bytes.Buffer) {
-	t.Helper()
-	var log bytes.Buffer
-	l, err := limiter.New(limiter.Must(memstore.New(memstore.Config{})),
-		[]limiter.Budget{perUser(limiter.PerSecond(1e9))},
-		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	require.NoError(t, err)
-	return l, &log
-}
-
-// told returns the codes of the warnings, in order.
-func told(log *bytes.Buffer) (found []string) {
-	for _, field := range strings.Fields(log.String()) {
-		if code, ok := strings.CutPrefix(field, "code="); ok {
-			found = append(found, code)
-		}
-	}
-	return found
-}
 
 // The service meant a principal, so neither an address nor everybody pays.
 func TestCaller_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
-	info := &grpc.UnaryServerInfo{FullMethod: emptyCall}
-	handler := func(context.Context, any) (any, error) { return nil, nil }
 	from := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 7)}})
 	for _, absent := range []keying.Absent{keying.OrAddress(keying.Addresses{}), keying.OrShared(),
 		keying.Refuse("Bearer")} {
-		l, log := logged(t)
+		l, log := newLimiter(t, perUser(limiter.PerSecond(1e9)))
 		i := intercept(t, l, keying.Authenticated(absent), grpcinterceptor.Config{})
 		for range 2 * misuse.Patience {
-			_, err := i.Unary(keying.WithPrincipal(from, limiter.Principal{Kind: "user"}), empty, info,
-				handler)
+			_, err := i.Unary(keying.WithPrincipal(from, limiter.Principal{Kind: "user"}), empty,
+				unaryInfo, unaryDone)
 			require.Equal(t, codes.Unauthenticated, status.Code(err))
 		}
-		assert.Equal(t, []string{"principal-invalid"}, told(log))
+		assert.Equal(t, []string{"principal-invalid"}, log.warnings())
 	}
 }
 
 func TestCaller_TellsOnceThatATransportHasNoAddresses(t *testing.T) {
-	l, log := logged(t)
+	l, log := newLimiter(t, perUser(limiter.PerSecond(1e9)))
 	i := intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{})
 	client := start(t, "bufconn", chain(i)...).client(t, "{}")
 	for range 3 {
 		_, err := client.EmptyCall(t.Context(), empty)
 		require.Equal(t, codes.Unauthenticated, status.Code(err))
 	}
-	assert.Equal(t, []string{"no-address"}, told(log))
+	assert.Equal(t, []string{"no-address"}, log.warnings())
 }
 
 // Over real handshakes that a hook of the service verifies, as go-spiffe does:
@@ -99,7 +71,7 @@ func TestCaller_CertificatesCountThatAHookHasVerified(t *testing.T) {
 		{"the hook refuses", who.VerifiedBy(hook), &rogue, codes.Unavailable, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, log := logged(t)
+			l, log := newLimiter(t, perUser(limiter.PerSecond(1e9)))
 			i := intercept(t, l, tt.who, grpcinterceptor.Config{})
 			config := ours.Server(t, tls.RequestClientCert)
 			config.VerifyPeerCertificate = func(raw [][]byte, _ [][]*x509.Certificate) error {
@@ -122,15 +94,12 @@ func TestCaller_CertificatesCountThatAHookHasVerified(t *testing.T) {
 			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				return tt.cert, nil
 			}
-			conn, err := grpc.NewClient(server.target,
-				grpc.WithTransportCredentials(credentials.NewTLS(client)))
-			require.NoError(t, err)
-			defer func() { _ = conn.Close() }()
+			conn := server.connectWith(t, credentials.NewTLS(client), "{}")
 			for range 2 {
-				_, err = grpc_testing.NewTestServiceClient(conn).EmptyCall(t.Context(), empty)
+				_, err := grpc_testing.NewTestServiceClient(conn).EmptyCall(t.Context(), empty)
 				assert.Equal(t, tt.want, status.Code(err))
 			}
-			assert.Equal(t, tt.told, told(log))
+			assert.Equal(t, tt.told, log.warnings())
 			if tt.want == codes.OK {
 				assert.Equal(t, limiter.Principal{Kind: "certificate", ID: "CN=alice <CN=Ours>"},
 					caller.Principal)

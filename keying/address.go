@@ -9,35 +9,36 @@ import (
 )
 
 // Addresses says how a network address becomes a principal of the kind
-// "address": IPv4 by the whole address, IPv6 by its /64, since a subscriber owns
-// at least that many. Its tenant is the wider network: IPv4 /24, IPv6 /48. The
-// zero value looks at the connection's remote address only, which no caller can
-// forge. A connection of a network without IP addresses has none: the name of a
-// unix socket is chosen by the client, whatever it looks like.
+// "address". An IPv4 address counts by itself, an IPv6 address by its /64, since each
+// subscriber owns at least a /64. The tenant is the wider network: IPv4 /24, IPv6 /48.
+//
+// The zero value uses the remote address of the connection only, which no caller can
+// forge. A connection of a network without IP addresses has no address: the client
+// chooses the name of a unix socket, even if it looks like an address.
 type Addresses struct {
-	// Proxies are the networks of the proxies in front of this service. Where the
+	// Proxies are the networks of the proxies in front of this service. If the
 	// connection comes from one of them, the caller is the right-most address in
-	// the Header lines that is not a proxy's; a hop that cannot be read leaves the
-	// caller without an address. Everything left of that hop is the caller's own
-	// word and is not read. Nil believes no header.
+	// the Header lines that is not a proxy's. If that hop is not readable, the caller
+	// has no address. Everything left of it may be forged by the caller and is not
+	// read. Nil trusts no header.
 	Proxies []netip.Prefix
-	// UnixProxy trusts whatever connects over a unix socket as a proxy: the caller
-	// is then read from Header as for Proxies, and has no address if no line states
-	// one. Every process that may connect to the socket can then name any address,
-	// so let the socket's file permissions admit the proxy alone. An abstract socket
-	// (its name begins with "@") has no permissions: do not use UnixProxy with one.
+	// UnixProxy trusts every connection over a unix socket as a proxy's. The caller is
+	// then read from Header as for Proxies, and has no address if no line states one.
+	// Every process that may connect to the socket can then state any address, so set
+	// the file permissions of the socket for the proxy alone. An abstract socket (its
+	// name begins with "@") has no permissions: do not use UnixProxy with one.
 	// Connections over TCP are not affected.
 	UnixProxy bool
-	// Header is the one that the proxies append to: empty means X-Forwarded-For.
+	// Header is the header that the proxies append to. Empty means X-Forwarded-For.
 	Header string
-	// IPv6Bits is the prefix length that counts as one caller: 48 to 128, 0
-	// means 64.
+	// IPv6Bits is the prefix length of the network that counts as one caller: 48 to
+	// 128; 0 means 64.
 	IPv6Bits int
-	// Unknown is for callers without an address that can be read, such as those
-	// of a unix socket: Refuse or OrShared. The zero value refuses them without a
-	// challenge: over HTTP with 403, since a 401 has to state a challenge, and over
-	// gRPC with UNAUTHENTICATED, since gRPC has no challenges. (Package middleware
-	// answers a gRPC call by its HTTP status: PERMISSION_DENIED for 403.)
+	// Unknown is for callers without a readable address, such as those of a unix
+	// socket: Refuse or OrShared. The zero value refuses them without a challenge:
+	// over HTTP with 403, since a 401 must state a challenge, and over gRPC with
+	// UNAUTHENTICATED, since gRPC has no challenges. (Package middleware answers a
+	// gRPC call by its HTTP status: PERMISSION_DENIED for 403.)
 	Unknown Absent
 }
 
@@ -51,8 +52,8 @@ func (a Addresses) Validate() error {
 		case p.Addr().Is4In6():
 			return wrong(field, p, "want it as an IPv4 prefix")
 		case p.Addr().Is4() && p.Bits() < 8, p.Bits() < 7: // 10.0.0.0/8 and fc00::/7 are private
-			return wrong(field, p, "trusts much of the world, "+
-				"who could then choose their address: want the proxies' own network")
+			return wrong(field, p, "trusts many networks, whose callers could then choose their "+
+				"address: want the proxies' own network")
 
 		}
 	}
@@ -63,7 +64,7 @@ func (a Addresses) Validate() error {
 
 	case a.Header != "" && len(a.Proxies) == 0 && !a.UnixProxy:
 		return wrong("Addresses.Header", a.Header,
-			"anybody can send it: want Proxies that are believed, or UnixProxy")
+			"anybody can send it: want Proxies to be trusted, or UnixProxy")
 
 	case a.Header != "" && !token(a.Header), strings.EqualFold(a.Header, "Host"):
 		return wrong("Addresses.Header", a.Header,
@@ -75,11 +76,11 @@ func (a Addresses) Validate() error {
 
 	case a.Unknown.refuse && !printable(a.Unknown.challenge):
 		return wrong("Addresses.Unknown", a.Unknown.challenge,
-			`want a challenge such as Bearer realm="api", or no Unknown for none`)
+			`want a challenge such as Bearer realm="api", or the zero Unknown for none`)
 
 	case a.Unknown.addresses != nil:
 		return wrong("Addresses.Unknown", nil,
-			"by address, where there is none: want Refuse or OrShared")
+			"these callers have no address to count by: want Refuse or OrShared")
 
 	}
 	return nil
@@ -94,11 +95,10 @@ func (a *Addresses) header() string {
 }
 
 // find returns the address of the caller, or the zero Addr. It reads the header
-// only if a proxy is trusted.
+// only if the connection is that of a trusted proxy.
 func (a *Addresses) find(from *Origin, network string) netip.Addr {
 	peer := from.peer(network)
-	trusted := a.trusts(peer) || a.UnixProxy && isUnix(network) && !from.Addr.IsValid()
-	if !trusted || from.Header == nil {
+	if from.Header == nil || !a.isProxy(from, network, peer) {
 		return peer
 	}
 	hops := from.Header(a.header())
@@ -118,7 +118,12 @@ func (a *Addresses) find(from *Origin, network string) netip.Addr {
 	return peer
 }
 
-// trusts reports whether addr is a proxy's; the zero Addr is not.
+// isProxy reports whether the connection from peer is that of a trusted proxy.
+func (a *Addresses) isProxy(from *Origin, network string, peer netip.Addr) bool {
+	return a.trusts(peer) || a.UnixProxy && isUnix(network) && !from.Addr.IsValid()
+}
+
+// trusts reports whether addr is in Proxies; the zero Addr is not.
 func (a *Addresses) trusts(addr netip.Addr) bool {
 	for _, p := range a.Proxies {
 		if p.Contains(addr) {
@@ -128,13 +133,13 @@ func (a *Addresses) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// nat64 is the well-known prefix of RFC 6052: its addresses hold an IPv4 one.
+// nat64 is the well-known prefix of RFC 6052, whose addresses embed IPv4 addresses.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// parseHop reads an address, with or without a port, as canonical: without zone,
-// IPv4 where it holds one. What cannot be read is the zero Addr.
+// parseHop returns the canonical form of an address with or without a port, or the
+// zero Addr if the text is not an address.
 func parseHop(text string) netip.Addr {
-	var addr netip.Addr // what cannot be read leaves it zero
+	var addr netip.Addr
 	if inner, ok := strings.CutSuffix(text, "]"); ok && strings.HasPrefix(inner, "[") {
 		addr, _ = netip.ParseAddr(inner[1:])
 		if addr.Is4() {
@@ -149,12 +154,13 @@ func parseHop(text string) netip.Addr {
 	return canonical(addr)
 }
 
+// canonical returns the address without a zone, and as IPv4 if it embeds IPv4.
 func canonical(addr netip.Addr) netip.Addr {
 	addr = addr.WithZone("").Unmap()
 	if nat64.Contains(addr) {
 		bytes := addr.As16()
-		// RFC 6052, section 3.1: the prefix stands for no private address, such as a
-		// proxy's.
+		// RFC 6052, section 3.1: the prefix must not embed a private address, such as
+		// that of a proxy.
 		if inner := netip.AddrFrom4([4]byte(bytes[12:])); inner.IsGlobalUnicast() && !inner.IsPrivate() {
 			return inner
 		}
@@ -170,7 +176,8 @@ func token(s string) bool {
 	}) < 0
 }
 
-// principal returns the caller with the address, or nobody for the zero Addr.
+// principal returns the principal of an address; the zero Principal for the zero
+// Addr.
 func (a *Addresses) principal(addr netip.Addr) limiter.Principal {
 	if !addr.IsValid() {
 		return limiter.Principal{}
@@ -186,7 +193,7 @@ func (a *Addresses) principal(addr netip.Addr) limiter.Principal {
 	text := appendPrefix(buffer[:0], addr, wide)
 	cut := len(text)
 	both := string(appendPrefix(text, addr, narrow)) // in one allocation
-	return limiter.Principal{Kind: limiter.KindAddress, Tenant: both[:cut], ID: both[cut:]}
+	return limiter.Principal{Kind: KindAddress, Tenant: both[:cut], ID: both[cut:]}
 }
 
 func appendPrefix(text []byte, addr netip.Addr, bits int) []byte {

@@ -63,7 +63,7 @@ func TestByAddress_NamesTheConnection(t *testing.T) {
 			}
 			assert.NoError(t, err)
 			assert.Equal(t, limiter.Principal{
-				Kind: limiter.KindAddress, Tenant: tt.tenant, ID: tt.id,
+				Kind: keying.KindAddress, Tenant: tt.tenant, ID: tt.id,
 			}, p)
 		})
 	}

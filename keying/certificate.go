@@ -11,18 +11,18 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// CertificateName says which name of a client certificate is the caller's. The
-// zero value is not a choice.
+// CertificateName selects the name in a client certificate that identifies the
+// caller. The zero value is not valid.
 type CertificateName uint8
 
 const (
 	// CertificateSubject is the subject, as in "CN=alice,O=Acme" (RFC 2253).
 	CertificateSubject CertificateName = iota + 1
-	// CertificateDNS is the one DNS name among the alternative names.
+	// CertificateDNS is the only DNS name among the alternative names.
 	CertificateDNS
-	// CertificateURI is the one URI among the alternative names.
+	// CertificateURI is the only URI among the alternative names.
 	CertificateURI
-	// CertificateSPIFFE is that URI where it is a SPIFFE ID, such as
+	// CertificateSPIFFE is the only URI, which must be a SPIFFE ID such as
 	// "spiffe://acme.example/billing".
 	CertificateSPIFFE
 )
@@ -32,14 +32,15 @@ func (n CertificateName) String() string {
 	return [...]string{"none", "subject", "dns", "uri", "spiffe"}[min(n, CertificateSPIFFE)]
 }
 
-// Principal returns the caller whose certificate leaf is: its kind is
-// [limiter.KindCertificate], its ID the name and the issuer, as in
-// "CN=alice,O=Acme <CN=Acme Clients>", so that no authority names the callers of
-// another. It has no tenant. A certificate without the name, or with two of them,
-// is nobody's. Whether the certificate is to be believed is not looked at.
+// Principal returns the principal of a certificate. Its kind is [KindCertificate],
+// and its ID is the name and the issuer, as in "CN=alice,O=Acme <CN=Acme Clients>", so
+// that no authority can name the callers of another. It has no tenant. If the
+// certificate lacks the name, or has two of them, the result is the zero Principal.
+// Principal does not verify the certificate.
 //
-// A caller with a new certificate of that name keeps its account; an authority
-// that changes its own name gives its callers new ones. One allocation.
+// A caller with a new certificate of the same name and issuer keeps its account. If
+// an authority changes its own name, its callers get new accounts. Principal makes
+// one allocation.
 func (n CertificateName) Principal(leaf *x509.Certificate) limiter.Principal {
 	buf := make([]byte, 0, 256)
 	buf, ok := n.append(buf, leaf)
@@ -49,10 +50,10 @@ func (n CertificateName) Principal(leaf *x509.Certificate) limiter.Principal {
 	// The last " <" is this one: in a distinguished name it would be "\<".
 	buf = append(buf, " <"...)
 	buf = append(appendName(buf, &leaf.Issuer), '>')
-	return limiter.Principal{Kind: limiter.KindCertificate, ID: string(buf)}
+	return limiter.Principal{Kind: KindCertificate, ID: string(buf)}
 }
 
-// append appends the name of the certificate, and whether it has just one.
+// append appends the name of the certificate, and reports whether it has exactly one.
 func (n CertificateName) append(dst []byte, leaf *x509.Certificate) ([]byte, bool) {
 	switch {
 	case n == CertificateSubject:
@@ -66,8 +67,8 @@ func (n CertificateName) append(dst []byte, leaf *x509.Certificate) ([]byte, boo
 	return dst, false
 }
 
-// isSPIFFE reports whether u is a SPIFFE ID: a trust domain and a path, and
-// nothing that could spell the same one in another way.
+// isSPIFFE reports whether u is a SPIFFE ID, a trust domain and a path, in the only
+// spelling that is valid.
 func isSPIFFE(u *url.URL) bool {
 	return u.Scheme == "spiffe" && u.Host != "" && u.Path != "" && u.Path != "/" &&
 		u.Host == strings.ToLower(u.Host) && !strings.ContainsAny(u.Host, ":@") &&
@@ -115,9 +116,8 @@ func appendEscaped(dst []byte, value string) []byte {
 	return dst
 }
 
-// certified returns the caller of a connection by its certificate, if that was
-// verified. A certificate that was not is any caller's own work, whatever names
-// are in it.
+// certified returns the principal of a verified client certificate, or the zero
+// Principal. Anybody can make a certificate that is not verified, with any name.
 func (w *Who) certified(state *tls.ConnectionState) limiter.Principal {
 	if w.certificate == 0 || state == nil {
 		return limiter.Principal{}
@@ -135,7 +135,7 @@ func (w *Who) certified(state *tls.ConnectionState) limiter.Principal {
 	return w.certificate.Principal(leaf)
 }
 
-// verifiedLeaf returns the certificate that the handshake has verified, or nil.
+// verifiedLeaf returns the certificate that the TLS handshake verified, or nil.
 func verifiedLeaf(state *tls.ConnectionState) *x509.Certificate {
 	if len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/certtest"
+	"github.com/ration-go/ration/internal/lab/certtest"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -84,7 +84,7 @@ func TestCertificateName_PrincipalIsTheNameAndTheIssuer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			want := limiter.Principal{Kind: limiter.KindCertificate,
+			want := limiter.Principal{Kind: keying.KindCertificate,
 				ID: tt.want + " <CN=Acme Clients>"}
 			if tt.want == "" {
 				want = limiter.Principal{}
@@ -121,7 +121,7 @@ func TestWho_CertificatesCountOnlyWhereTheyWereVerified(t *testing.T) {
 	ours, theirs := certtest.New(t, "Ours"), certtest.New(t, "Theirs")
 	template := x509.Certificate{Subject: pkix.Name{CommonName: "alice"}}
 	trusted, rogue := ours.Issue(t, template), theirs.Issue(t, template)
-	alice := limiter.Principal{Kind: limiter.KindCertificate, ID: "CN=alice <CN=Ours>"}
+	alice := limiter.Principal{Kind: keying.KindCertificate, ID: "CN=alice <CN=Ours>"}
 	tests := []struct {
 		name string
 		auth tls.ClientAuthType
@@ -174,7 +174,7 @@ func TestWho_CertificatesCountThatAHookHasVerified(t *testing.T) {
 	ours, theirs := certtest.New(t, "Ours"), certtest.New(t, "Theirs")
 	template := x509.Certificate{URIs: uris(t, "spiffe://acme.example/billing")}
 	trusted, rogue := ours.Issue(t, template), theirs.Issue(t, template)
-	billing := limiter.Principal{Kind: limiter.KindCertificate,
+	billing := limiter.Principal{Kind: keying.KindCertificate,
 		ID: "spiffe://acme.example/billing <CN=Ours>"}
 	verify := func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) == 0 {
@@ -244,14 +244,14 @@ func TestWho_CertificatesComeBetweenTheAuthenticationAndTheRest(t *testing.T) {
 		{"authentication-first", orAddress.OrCertificate(keying.CertificateSubject), origin,
 			[]limiter.Principal{alice}, "user"},
 		{"then-the-certificate", orAddress.OrCertificate(keying.CertificateSubject), origin, nil,
-			limiter.KindCertificate},
+			keying.KindCertificate},
 		{"then-the-address", orAddress.OrCertificate(keying.CertificateDNS), origin, nil,
-			limiter.KindAddress},
+			keying.KindAddress},
 		{"empty-chain", orAddress.OrCertificate(keying.CertificateSubject), unverified, nil,
-			limiter.KindAddress},
-		{"not-chosen", orAddress, origin, nil, limiter.KindAddress},
+			keying.KindAddress},
+		{"not-chosen", orAddress, origin, nil, keying.KindAddress},
 		{"in-front-of-the-authentication", byAddress.OrCertificate(keying.CertificateSubject), origin,
-			[]limiter.Principal{alice}, limiter.KindCertificate},
+			[]limiter.Principal{alice}, keying.KindCertificate},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,22 +10,23 @@ import (
 	"strings"
 )
 
-// Origin is where a request came from, as its transport states it.
+// Origin is where a request came from, as its transport states it. The zero value of
+// each field is usable.
 type Origin struct {
 	// Remote is the address of the connection, with or without a port.
 	Remote string
-	// Addr is the same where the transport has it as such; the zero Addr is none, and
-	// Remote is read.
+	// Addr is the same address, if the transport has it in parsed form. If it is the
+	// zero Addr, Remote is parsed.
 	Addr netip.Addr
 	// Network is the network of the connection, as net.Addr.Network returns it. On
 	// a network other than TCP and UDP, such as "unix", the client may choose the
-	// text in Remote, so Remote is not read. If it is empty, net/http's
-	// LocalAddrContextKey in the request's context decides; if that is absent too,
+	// text in Remote, so Remote is not read. If Network is empty, it is taken from
+	// net/http's LocalAddrContextKey in the request's context. If that is absent,
 	// as in FastCGI and in tests, Remote is read.
 	Network string
-	// Header returns all lines of a header, in order; nil where there are none.
+	// Header returns all lines of a header, in order. Nil means no headers.
 	Header func(name string) []string
-	// TLS is the state of the connection; nil where it is not encrypted.
+	// TLS is the state of the connection; nil if it is not encrypted.
 	TLS *tls.ConnectionState
 }
 
@@ -43,14 +44,17 @@ func (o *Origin) network(ctx context.Context) string {
 // NetworkOf returns the network of an address for [Origin.Network]: that of
 // addr.Network, or "unknown" if that is empty.
 func NetworkOf(addr net.Addr) string {
-	if _, ok := addr.(*net.UnixAddr); ok {
+	switch addr.(type) {
+	case nil:
+		return "unknown"
+	case *net.UnixAddr:
 		return "unix" // also if its Net was not set
 	}
 	return cmp.Or(addr.Network(), "unknown")
 }
 
-// hasAddresses reports whether the remote ends of a network are IP addresses,
-// which no client chooses.
+// hasAddresses reports whether remote addresses of a network are IP addresses, which
+// clients cannot choose.
 func hasAddresses(network string) bool {
 	return network == "" || strings.HasPrefix(network, "tcp") || strings.HasPrefix(network, "udp")
 }

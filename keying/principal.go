@@ -3,54 +3,80 @@ package keying
 import (
 	"context"
 	"fmt"
+	"strconv"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
+)
+
+// The reserved kinds of principals, which only this package uses.
+const (
+	KindAddress     = kind.Address     // a network address
+	KindCertificate = kind.Certificate // a verified client certificate
+	KindShared      = kind.Shared      // the one account of all unauthenticated callers
 )
 
 type principalKey struct{}
 
 // ErrInvalidPrincipal is the error for a request whose authentication called
 // [WithPrincipal] with a principal that is not valid. It matches
-// [limiter.ErrNobody], so adapters refuse the request as one of nobody.
+// [limiter.ErrNobody], so adapters refuse the request as unauthenticated.
 var ErrInvalidPrincipal = fmt.Errorf("keying: WithPrincipal was called with an empty Kind or ID, "+
 	"or with a reserved Kind: %w", limiter.ErrNobody)
 
-// WithPrincipal returns a context that carries the authenticated caller. The
-// service's authentication calls it once it has verified who calls, and only
-// then: what it puts here is whom the limiter counts.
+// WithPrincipal returns a context that carries the principal of an authenticated
+// caller. The service's authentication calls it after it has verified the caller, and
+// only then: the limiter charges the accounts of this principal.
 //
-// A principal with an empty Kind or ID, or of a kind that only this package may
-// give (address, certificate, shared), is not valid. The context then carries
-// nobody, whatever it carried before, and a limiter that counts authenticated
-// callers refuses the request with [ErrInvalidPrincipal]: it counts the request
-// neither by certificate, nor by address, nor with all the others, because the
-// service meant another account. For a caller without a principal, do not call
-// WithPrincipal.
+// A principal is not valid if its Kind or ID is empty, or if its Kind is reserved
+// (address, certificate, shared). The context then carries no principal, whatever it
+// carried before, and a limiter that counts authenticated callers refuses the request
+// with [ErrInvalidPrincipal]. It does not count the request by certificate, by address
+// or with all others instead, because the service meant another account. For a
+// caller without a principal, do not call WithPrincipal.
 func WithPrincipal(ctx context.Context, p limiter.Principal) context.Context {
-	if p.Nobody() || reserved(p.Kind) {
-		p = limiter.Principal{}
+	if fault := faultOf(&p); fault != "" {
+		return context.WithValue(ctx, principalKey{}, fault)
 	}
 	return context.WithValue(ctx, principalKey{}, &p)
 }
 
-func reserved(kind string) bool {
-	return kind == limiter.KindAddress || kind == limiter.KindCertificate ||
-		kind == limiter.KindShared
+// fault says what is wrong with a principal that is not valid. The context carries
+// it in place of the principal.
+type fault string
+
+// faultOf returns "" for a valid principal.
+func faultOf(p *limiter.Principal) fault {
+	switch {
+	case p.Kind == "" && p.ID == "":
+		return "an empty Kind and an empty ID"
+	case p.Kind == "":
+		return "an empty Kind"
+	case p.ID == "":
+		return "an empty ID"
+	case kind.Reserved(p.Kind):
+		return fault("the reserved Kind " + strconv.Quote(p.Kind))
+	default:
+		return ""
+	}
 }
 
-// PrincipalFrom returns the caller that [WithPrincipal] put into the context,
-// and whether there is one. It does not allocate.
+// PrincipalFrom returns the principal that [WithPrincipal] put into the context, and
+// whether there is a valid one. It does not allocate.
 func PrincipalFrom(ctx context.Context) (limiter.Principal, bool) {
 	p, _ := stated(ctx)
 	return p, !p.Nobody()
 }
 
-// stated returns what WithPrincipal put into the context, nobody if that was not
-// valid, and whether it was called.
+// stated returns the principal of WithPrincipal, or the zero Principal if it was not
+// valid, and whether WithPrincipal was called.
 func stated(ctx context.Context) (limiter.Principal, bool) {
-	p, ok := ctx.Value(principalKey{}).(*limiter.Principal)
-	if !ok {
+	switch v := ctx.Value(principalKey{}).(type) {
+	case *limiter.Principal:
+		return *v, true
+	case fault:
+		return limiter.Principal{}, true
+	default:
 		return limiter.Principal{}, false
 	}
-	return *p, true
 }

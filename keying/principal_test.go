@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ration-go/ration/internal/certtest"
+	"github.com/ration-go/ration/internal/lab/certtest"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -32,9 +32,9 @@ func TestWithPrincipal_RefusesNobodyAndReservedKinds(t *testing.T) {
 		"zero":        {},
 		"no-id":       {Kind: "user", Tenant: "acme"},
 		"no-kind":     {Tenant: "acme", ID: "alice"},
-		"address":     {Kind: limiter.KindAddress, ID: "203.0.113.7"},
-		"certificate": {Kind: limiter.KindCertificate, ID: "CN=alice"},
-		"shared":      {Kind: limiter.KindShared, ID: "everybody"},
+		"address":     {Kind: keying.KindAddress, ID: "203.0.113.7"},
+		"certificate": {Kind: keying.KindCertificate, ID: "CN=alice"},
+		"shared":      {Kind: keying.KindShared, ID: "everybody"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := keying.WithPrincipal(keying.WithPrincipal(t.Context(), alice), p)
@@ -55,7 +55,7 @@ func TestWho_APrincipalThatIsNotValidIsCountedAsNobodyElse(t *testing.T) {
 		keying.OrAddress(keying.Addresses{})} {
 		who := keying.Authenticated(absent).OrCertificate(keying.CertificateSubject)
 		for _, invalid := range []limiter.Principal{{}, {Kind: "user", Tenant: "acme"}, {ID: "alice"},
-			{Kind: limiter.KindAddress, ID: "203.0.113.8"}} {
+			{Kind: keying.KindAddress, ID: "203.0.113.8"}} {
 			p, err := who.Principal(with(alice, invalid), origin)
 			assert.ErrorIs(t, err, keying.ErrInvalidPrincipal)
 			assert.ErrorIs(t, err, limiter.ErrNobody, "adapters refuse it as nobody")
@@ -70,9 +70,9 @@ func TestWho_APrincipalThatIsNotValidIsCountedAsNobodyElse(t *testing.T) {
 func TestWho_CountsTheAuthenticatedElseWhatWasChosen(t *testing.T) {
 	origin := keying.Origin{Remote: "203.0.113.7:4711"}
 	address := limiter.Principal{
-		Kind: limiter.KindAddress, Tenant: "203.0.113.0/24", ID: "203.0.113.7",
+		Kind: keying.KindAddress, Tenant: "203.0.113.0/24", ID: "203.0.113.7",
 	}
-	shared := limiter.Principal{Kind: limiter.KindShared, ID: "everybody"}
+	shared := limiter.Principal{Kind: keying.KindShared, ID: "everybody"}
 	unreadable := keying.Origin{Remote: "@"}
 	tests := []struct {
 		name   string

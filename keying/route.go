@@ -14,17 +14,17 @@ import (
 // Unmatched is the one route of all requests that match none.
 const Unmatched = "unmatched"
 
-// Route finds the registered pattern of a request, before its handler runs; ok
-// is false if the request matches no route. The raw path is never a route:
+// Route finds the registered pattern of a request before its handler runs. ok is
+// false if the request matches no route. The raw path is never a route, because
 // callers choose it. Implementations are [Pattern], [Mux] and package chiroute.
 type Route func(r *http.Request) (pattern string, ok bool)
 
 // Registered reports whether the router has the route. If it does not, nearest
 // are the routes that may have been meant, or the one that serves such requests;
-// nil if there are none. If the finder does not know the router's routes, as
-// [Pattern] and most finders of a service's own do not, known is false.
+// nil if there are none. known is false if the finder does not know the router's
+// routes, as with [Pattern] and most finders that a service writes.
 //
-// It sends the finder a request that is none of a caller; see [Probed].
+// It calls the finder with a synthetic request; see [Probed].
 func (route Route) Registered(pattern string) (registered, known bool, nearest []string) {
 	p := &probe{pattern: pattern}
 	answer, ok := route.ask(p)
@@ -34,12 +34,14 @@ func (route Route) Registered(pattern string) (registered, known bool, nearest [
 	return false, true, p.nearest
 }
 
-// Lists reports whether the finder can list the router's routes, and has some to
-// list. It is false for [Mux]: a mux says only whether it has a given pattern.
-func (route Route) Lists() bool {
+// List returns the router's routes; nil if the finder cannot list them, or there
+// are none yet. [Mux] cannot: a mux says only whether it has a given pattern.
+func (route Route) List() []string {
 	p := &probe{pattern: Unmatched}
-	answer, ok := route.ask(p)
-	return p.listed && answer == p.pattern && !ok
+	if answer, ok := route.ask(p); ok || answer != p.pattern {
+		return nil
+	}
+	return p.listed
 }
 
 func (route Route) ask(p *probe) (answer string, ok bool) {
@@ -53,8 +55,8 @@ func (route Route) ask(p *probe) (answer string, ok bool) {
 	return route(r.WithContext(context.WithValue(context.Background(), probeKey{}, p)))
 }
 
-// probing is the method of a probe. Servers accept no such request; middleware that
-// overrides methods may produce one, which has no probe in its context.
+// probing is the method of a synthetic request. Servers accept no such method.
+// Method-override middleware may produce it, but without a probe in the context.
 const probing = "?"
 
 type probeKey struct{}
@@ -63,7 +65,7 @@ type probeKey struct{}
 type probe struct {
 	pattern string
 	nearest []string // the answer's
-	listed  bool     // the finder listed routes
+	listed  []string // the routes, if the finder can list them
 }
 
 func probeOf(r *http.Request) *probe {
@@ -75,16 +77,15 @@ func probeOf(r *http.Request) *probe {
 }
 
 // Probed is for finders that can list their routes. It reports whether the request
-// is a question of [Route.Registered] and none of a caller; if so, the finder
-// returns pattern and ok. It calls list only then, and does not allocate
-// otherwise.
+// is a synthetic one of [Route.Registered] or [Route.List]. If so, the finder returns
+// pattern and ok. Probed calls list only then, and does not allocate otherwise.
 func Probed(r *http.Request, list func() []string) (pattern string, ok, probed bool) {
 	p := probeOf(r)
 	if p == nil {
 		return "", false, false
 	}
 	known := list()
-	p.listed = len(known) > 0
+	p.listed = known
 	if slices.Contains(known, p.pattern) {
 		return p.pattern, true, true
 	}
@@ -92,11 +93,11 @@ func Probed(r *http.Request, list func() []string) (pattern string, ok, probed b
 	return p.pattern, false, true
 }
 
-// Pattern is the route that http.ServeMux noted in the request, such as
-// "GET /orders/{id}": for a limiter around single handlers of a mux. Around the
+// Pattern returns the pattern that http.ServeMux stored in the request, such as
+// "GET /orders/{id}". It is for a limiter around single handlers of a mux. Around the
 // mux itself no request has a pattern yet; use [Mux] there. If muxes are nested, it
-// is the innermost one's, so equal patterns of two of them are one route. It
-// allocates only for a pattern registered for HEAD.
+// is the pattern of the innermost one, so equal patterns of two muxes are one route.
+// It allocates only for a pattern registered for HEAD.
 func Pattern(r *http.Request) (pattern string, ok bool) {
 	return normal(r.Pattern), r.Pattern != ""
 }
@@ -118,24 +119,24 @@ func Mux(mux *http.ServeMux) Route {
 			return p.pattern, false
 		}
 		if r.RequestURI == "*" {
-			return "", false // the mux answers these itself
+			return "", false // the mux answers it without a handler
 		}
 		pattern := serving(mux, r)
 		return normal(pattern), pattern != ""
 	}
 }
 
-// serving returns the pattern that serves a request. For a CONNECT that it
-// redirects, the mux names the path, which the caller chose, in place of the
-// pattern. The look-up is repeated to see that: a registered handler is the same
-// every time, a redirect is made anew.
+// serving returns the pattern that serves a request. For a CONNECT that it redirects,
+// the mux returns the path, which the caller chose, instead of the pattern. A second
+// look-up detects that: a registered handler is the same every time, but a redirect
+// is a new value.
 func serving(mux *http.ServeMux, r *http.Request) string {
 	handler, pattern := mux.Handler(r)
 	if r.Method != http.MethodConnect || pattern == "" {
 		return pattern
 	}
 	again, _ := mux.Handler(r)
-	if reflect.ValueOf(again) == reflect.ValueOf(handler) { // of the interfaces' words
+	if reflect.ValueOf(again) == reflect.ValueOf(handler) { // by identity; == panics for funcs
 		return pattern
 	}
 	// The path ends in a slash, so it is not redirected again.
@@ -145,8 +146,8 @@ func serving(mux *http.ServeMux, r *http.Request) string {
 	return pattern
 }
 
-// registered reports whether the mux has the pattern: it routes a request that is
-// made from the pattern to it. A pattern for HEAD alone is GET's to callers.
+// registered reports whether the mux has the pattern: whether a request made from
+// the pattern is routed to it. A pattern for HEAD alone counts as one for GET.
 func registered(mux *http.ServeMux, pattern string) bool {
 	method, _, _ := split(pattern)
 	got := serves(mux, pattern, method)
@@ -156,8 +157,8 @@ func registered(mux *http.ServeMux, pattern string) bool {
 	return pattern != "" && got == pattern
 }
 
-// serves returns the pattern that serves requests of the method for which a pattern
-// is made; empty if there is none.
+// serves returns the pattern that serves a request with the method that is made from
+// pattern, or "" if there is none.
 func serves(mux *http.ServeMux, pattern, method string) string {
 	_, host, path := split(pattern)
 	target, err := url.ParseRequestURI(sample(path))
@@ -165,7 +166,7 @@ func serves(mux *http.ServeMux, pattern, method string) string {
 		return ""
 	}
 	if method == "" {
-		method = "RATION" // no pattern is for it alone
+		method = "RATION" // a method that no pattern names
 	}
 	return normal(serving(mux, &http.Request{Method: method, Host: host, URL: target}))
 }
@@ -200,9 +201,9 @@ func split(pattern string) (method, host, path string) {
 	return method, host, "/" + path
 }
 
-// sample returns a path that the pattern matches and no other one that is more
-// specific: what a wildcard stands for is written in no pattern, and a rest is
-// longer than any pattern.
+// sample returns a path that matches the pattern and no more specific one: wildcards
+// become text that no pattern contains, and a trailing wildcard becomes more segments
+// than any pattern has.
 func sample(path string) string {
 	const other = "ration-any"
 	segments := strings.Split(path, "/")
@@ -220,8 +221,8 @@ func sample(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// normal returns a pattern with one space after its method, and with GET in
-// place of HEAD: they share an account.
+// normal returns a pattern with one space after its method, and with GET instead of
+// HEAD, since they share an account.
 func normal(pattern string) string {
 	i := strings.IndexAny(pattern, " \t")
 	if i < 0 {

@@ -10,46 +10,44 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// Who says whom a limiter counts: the required answer to "who is calling?" and
-// "what if nobody is?". It is immutable and safe for concurrent use. The zero
-// Who is refused by the adapters, because a default would quietly limit all as
-// one, or nobody.
+// Who says how the caller of a request is identified, and what happens to a caller
+// that has no principal. It is immutable and safe for concurrent use. Adapters refuse
+// the zero Who, because any default would silently limit all callers as one, or none.
 type Who struct {
 	authenticated bool
 	named         bool            // OrCertificate was called
-	certificate   CertificateName // 0: certificates name nobody
+	certificate   CertificateName // 0: certificates do not count
 	hooked        bool            // VerifiedBy was called
 	verified      func(*tls.ConnectionState) *x509.Certificate
 	absent        Absent
 }
 
 // Authenticated counts the principal that the service's authentication put into
-// the context with [WithPrincipal]; absent is for callers without one. The
-// limiter must be mounted inside, that is after, the authentication.
+// the context with [WithPrincipal]. absent is for callers without one. The limiter
+// must be mounted inside the authentication.
 func Authenticated(absent Absent) Who { return Who{authenticated: true, absent: absent} }
 
-// ByAddress counts network addresses only, for a limiter in front of the
-// authentication: failed logins cost something there, too.
+// ByAddress counts network addresses only. It is for a limiter outside the
+// authentication, where failed logins cost something, too.
 func ByAddress(a Addresses) Who { return Who{absent: OrAddress(a)} }
 
-// OrCertificate returns w that counts a verified client certificate before it
-// falls back on what happens to callers without a principal; the principal that
-// the authentication named comes first. The server has to ask for certificates
-// and to verify them, as with tls.VerifyClientCertIfGiven: one that is not
-// verified names nobody. If a hook of the service verifies them, use
-// [Who.VerifiedBy], too. Behind a proxy that ends TLS there is none.
+// OrCertificate returns a copy of w that counts a verified client certificate if the
+// authentication has put no principal into the context. The server must ask for
+// certificates and verify them, as with tls.VerifyClientCertIfGiven; a certificate
+// that is not verified does not count. If a hook of the service verifies them, use
+// [Who.VerifiedBy], too. Behind a proxy that terminates TLS there are no certificates.
 func (w Who) OrCertificate(name CertificateName) Who {
 	w.certificate = name
 	w.named = true
 	return w
 }
 
-// VerifiedBy returns w that asks the function which client certificate of a
-// connection was verified, in place of VerifiedChains, which is empty if the
-// server's tls.Config verifies by VerifyPeerCertificate or VerifyConnection, as
-// go-spiffe does. The function is called only for connections with a client
-// certificate, by many goroutines; nil means that none was verified. It must not
-// change the state.
+// VerifiedBy returns a copy of w that calls the function to learn which client
+// certificate of a connection was verified. Without it, VerifiedChains is used, which
+// is empty if the server's tls.Config verifies by VerifyPeerCertificate or
+// VerifyConnection, as go-spiffe does. The function is called only for connections
+// with a client certificate, by many goroutines. It returns nil if no certificate was
+// verified, and must not change the state.
 //
 //	who := keying.Authenticated(keying.Refuse("Certificate")).
 //		OrCertificate(keying.CertificateSPIFFE).
@@ -57,7 +55,7 @@ func (w Who) OrCertificate(name CertificateName) Who {
 //			return s.PeerCertificates[0] // the hook refuses all others
 //		})
 //
-// Answer a certificate only if the handshake fails without a verified one: anybody
+// Return a certificate only if the handshake fails without a verified one: anybody
 // can make a certificate with any name. Every listener whose requests reach this
 // limiter must verify. For a resumed session crypto/tls calls VerifyConnection but
 // not VerifyPeerCertificate.
@@ -67,8 +65,8 @@ func (w Who) VerifiedBy(verified func(*tls.ConnectionState) *x509.Certificate) W
 	return w
 }
 
-// Absent is what happens to a caller without a principal. The zero value is not
-// a choice.
+// Absent says what happens to a caller without a principal. Make one by [Refuse],
+// [OrAddress] or [OrShared]; the zero value is not valid in a [Who].
 type Absent struct {
 	refuse    bool
 	challenge string
@@ -76,28 +74,28 @@ type Absent struct {
 	addresses *Addresses
 }
 
-// Refuse turns callers without a principal away: 401 with the challenge as
-// WWW-Authenticate, such as `Bearer realm="api"` (RFC 9110, section 11.6.1), or
-// UNAUTHENTICATED.
+// Refuse refuses callers without a principal: over HTTP with 401 and the challenge as
+// WWW-Authenticate, such as `Bearer realm="api"` (RFC 9110, section 11.6.1), over gRPC
+// with UNAUTHENTICATED.
 func Refuse(challenge string) Absent { return Absent{refuse: true, challenge: challenge} }
 
-// OrAddress counts callers without a principal by their address: a principal of
-// another kind, which never shares an account with a user of that name.
+// OrAddress counts callers without a principal by their address. That is a principal
+// of another kind, which never shares an account with a user of the same name.
 func OrAddress(a Addresses) Absent {
 	a.Proxies = slices.Clone(a.Proxies)
 	return Absent{addresses: &a}
 }
 
-// OrShared lets all callers without a principal draw on one account together:
-// any one of them can use it up for all.
+// OrShared lets all callers without a principal share one account. Any of them can
+// use it up for all.
 func OrShared() Absent { return Absent{shared: true} }
 
-// Validate returns nil, or a *[limiter.ConfigError] for a choice not made.
+// Validate returns nil, or a *[limiter.ConfigError] that says what is missing or wrong.
 func (w Who) Validate() error {
 	a := w.absent
 	switch {
 	case a == Absent{}:
-		return wrong("Who", nil, "say what happens to a caller "+
+		return wrong("Who", nil, "does not say what happens to a caller "+
 			"without a principal: want Authenticated(Refuse(challenge)), "+
 			"Authenticated(OrAddress(Addresses{})) or ByAddress(Addresses{})")
 
@@ -107,7 +105,7 @@ func (w Who) Validate() error {
 
 	case w.hooked && (w.verified == nil || !w.named):
 		return wrong("Who.VerifiedBy", nil,
-			"want a function, and OrCertificate to say which name counts")
+			"want a function, and OrCertificate for the name that counts")
 
 	case a.refuse && !printable(a.challenge):
 		return wrong("Who.Refuse", a.challenge,
@@ -129,8 +127,8 @@ func printable(s string) bool {
 	return s != ""
 }
 
-// Challenge returns what a caller who is nobody is told to present; empty where
-// nothing was stated.
+// Challenge returns the challenge for callers without a principal; empty if there is
+// none.
 func (w Who) Challenge() string {
 	if a := w.absent.addresses; a != nil {
 		return a.Unknown.challenge
@@ -138,20 +136,47 @@ func (w Who) Challenge() string {
 	return w.absent.challenge
 }
 
-// Expects reports whether callers should have been named by the service's
-// authentication, so that a limiter that never sees one of them is misplaced.
+// Expects reports whether w counts principals of the service's authentication. If
+// a limiter never sees one of them, it is probably mounted outside the authentication.
 func (w Who) Expects() bool { return w.authenticated }
 
-// ReadsHeader reports whether an address may come from a header, as told by
-// proxies, so that an adapter need not describe [Origin.Header] elsewhere.
+// ReadsHeader reports whether addresses are read from a header of trusted proxies.
+// If not, an adapter need not set [Origin.Header].
 func (w Who) ReadsHeader() bool {
 	a := w.absent.addresses
 	return a != nil && (a.UnixProxy || len(a.Proxies) > 0)
 }
 
-// Named returns the principal that the authentication named, and whether there
-// is one and w counts it. It does not allocate: an adapter asks it first, and
-// describes the [Origin] only of other callers.
+// Header returns the canonical name of the header that addresses are read from if a
+// trusted proxy sends it; empty if no proxy is trusted.
+func (w Who) Header() string {
+	if !w.ReadsHeader() {
+		return ""
+	}
+	return http.CanonicalHeaderKey(w.absent.addresses.header())
+}
+
+// Forwarded is for adapters that log misuse. It reports whether the connection of
+// a request is that of a trusted proxy, and whether a header states the address of
+// a caller: by a trusted proxy one that can be read, by anybody else any text. Both
+// are false if w does not count addresses.
+func (w Who) Forwarded(ctx context.Context, from Origin) (trusted, stated bool) {
+	a := w.absent.addresses
+	if a == nil {
+		return false, false
+	}
+	network := from.network(ctx)
+	trusted = a.isProxy(&from, network, from.peer(network))
+	stated = from.Header != nil && len(from.Header(a.header())) > 0
+	if trusted && stated {
+		stated = a.find(&from, network).IsValid()
+	}
+	return trusted, stated
+}
+
+// Named returns the principal of the service's authentication, and whether there is
+// one that w counts. It does not allocate. An adapter calls it first, and makes an
+// [Origin] only for other callers.
 func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
 	if !w.authenticated {
 		return limiter.Principal{}, false
@@ -159,11 +184,11 @@ func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
 	return PrincipalFrom(ctx)
 }
 
-// Principal returns the caller of a request, or [limiter.ErrNobody]: whom the
-// authentication named, else the certificate's, else what was chosen for callers
-// without a principal. If the authentication called [WithPrincipal] with a
-// principal that is not valid, the error is [ErrInvalidPrincipal]. A certificate
-// and an address cost the strings that name them.
+// Principal returns the principal of a request: that of the authentication, else that
+// of the certificate, else the address or the shared one, as w says. If there is none,
+// the error is [limiter.ErrNobody]. If the authentication called [WithPrincipal] with
+// a principal that is not valid, it is [ErrInvalidPrincipal]. For a certificate or an
+// address, Principal allocates a string.
 func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, error) {
 	if w.authenticated {
 		if p, stated := stated(ctx); stated && p.Nobody() {
@@ -186,7 +211,7 @@ func (a Absent) principal(ctx context.Context, from *Origin) (limiter.Principal,
 		a = by.Unknown
 	}
 	if a.shared {
-		return limiter.Principal{Kind: limiter.KindShared, ID: "everybody"}, nil
+		return limiter.Principal{Kind: KindShared, ID: "everybody"}, nil
 	}
 	return limiter.Principal{}, limiter.ErrNobody
 }
@@ -198,7 +223,7 @@ func (w Who) Request(r *http.Request) (limiter.Principal, error) {
 	}
 	from := Origin{Remote: r.RemoteAddr, TLS: r.TLS}
 	if w.ReadsHeader() {
-		from.Header = r.Header.Values
+		from.Header = r.Header.Values // allocates
 	}
 	return w.Principal(r.Context(), from)
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// Workloads says which label of a caller's own choice splits its budget, for
-// budgets [limiter.ByWorkload]. Callers may send what they like: a label that is
-// listed has an account of its own, all others are folded into a few slots, the
-// same in every process. So one principal owns at most len(Listed) + Slots + 1
-// accounts on each route, the last for requests without a label, and no label
-// gets it more than its other budgets give. Addresses have no workloads. The
-// zero value means that there are none.
+// Workloads says which label splits a caller's budget, for budgets that are
+// [limiter.ByWorkload]. Callers may send any label. A listed label has an account of
+// its own; all others are hashed into a few slots, the same in every process. So one
+// principal has at most len(Listed) + Slots + 1 accounts on each route, the last one
+// for requests without a label, and never gets more than its other budgets allow.
+// Addresses have no workloads. The zero value means no workloads.
 type Workloads struct {
-	// Header is the header, or the gRPC metadata key, with the label: its first
-	// line counts.
+	// Header is the header, or the gRPC metadata key, with the label. Its first line
+	// counts.
 	Header string
-	// Label returns the label instead, such as the client's name in a verified
-	// token. It is called with no lock held, by many goroutines, with the context
-	// of the request. Set either it or Header.
+	// Label returns the label from the context of the request, such as the client's
+	// name in a verified token. It is called with no lock held, by many goroutines.
+	// Set either Label or Header.
 	Label func(context.Context) string
 	// Listed are the labels with accounts of their own: at most 256, each of 1 to
 	// 64 printable ASCII characters and not beginning with "~".
@@ -48,7 +47,7 @@ func (w Workloads) Validate() error {
 		return wrong("Workloads.Label", nil, "want Header or Label, not both")
 	case off && (w.Listed != nil || w.Slots != 0):
 		return wrong("Workloads", nil,
-			"say where labels are: want Header or Label")
+			"the source of the labels is missing: want Header or Label")
 	case w.Slots < 0 || w.Slots > maxSlots:
 		return wrong("Workloads.Slots", w.Slots,
 			"want 1 to 256, or 0 for 16")
@@ -77,8 +76,8 @@ func isToken(s string) bool {
 	})
 }
 
-// Folding is [Workloads] ready for use. It is immutable and safe for concurrent
-// use; nil folds all labels into none.
+// Folding maps labels to workloads, as [Workloads] says. It is immutable and safe for
+// concurrent use. The nil Folding maps all labels to "".
 type Folding struct {
 	header string
 	label  func(context.Context) string
@@ -86,8 +85,8 @@ type Folding struct {
 	slots  uint64
 }
 
-// Folding returns the workloads ready for use, nil for the zero value. The error
-// is that of Validate.
+// Folding returns the Folding of w, which is nil for the zero value. The error is that
+// of Validate.
 func (w Workloads) Folding() (*Folding, error) {
 	if err := w.Validate(); err != nil {
 		return nil, err
@@ -105,19 +104,16 @@ func (w Workloads) Folding() (*Folding, error) {
 	return f, nil
 }
 
-// FoldingFor is Folding for the adapter of a limiter: where a budget is ByWorkload
-// and w says nothing of labels, that is an error, too. The budget would have one
-// account for each principal.
-func (w Workloads) FoldingFor(l *limiter.Limiter) (*Folding, error) {
-	f, err := w.Folding()
-	split := slices.ContainsFunc(l.Budgets(), func(b limiter.Budget) bool {
+// Check returns a *[limiter.ConfigError] if a budget is ByWorkload and f is nil: the
+// budget would have only one account for each principal.
+func (f *Folding) Check(budgets []limiter.Budget) error {
+	if f == nil && slices.ContainsFunc(budgets, func(b limiter.Budget) bool {
 		return b.Scope&limiter.ByWorkload != 0
-	})
-	if err == nil && f == nil && split {
-		return nil, wrong("Workloads", nil,
-			"a budget is ByWorkload: say where labels are, want Header or Label")
+	}) {
+		return wrong("Workloads", nil,
+			"a budget is ByWorkload, but the source of the labels is missing: want Header or Label")
 	}
-	return f, err
+	return nil
 }
 
 // Request returns the workload of a request of net/http.
@@ -132,8 +128,8 @@ func (f *Folding) Request(r *http.Request) string {
 	}
 }
 
-// Call returns the workload of a call whose headers lines returns, as does
-// metadata.ValueFromIncomingContext.
+// Call returns the workload of a call. lines returns the lines of a header, as
+// metadata.ValueFromIncomingContext does.
 func (f *Folding) Call(
 	ctx context.Context, lines func(ctx context.Context, name string) []string,
 ) string {
@@ -149,7 +145,7 @@ func (f *Folding) Call(
 	return ""
 }
 
-// slotNames name the slots. No listed label begins with "~".
+// slotNames are the workloads of the slots. No listed label begins with "~".
 var slotNames = func() (names [maxSlots]string) {
 	for i := range names {
 		names[i] = fmt.Sprintf("~%d", i)
@@ -157,8 +153,8 @@ var slotNames = func() (names [maxSlots]string) {
 	return names
 }()
 
-// Fold returns the workload of a label: the label itself where it is listed,
-// "~" and a number where it is not, and "" for none. It does not allocate.
+// Fold returns the workload of a label: the label itself if it is listed, else "~" and
+// the number of its slot, and "" for an empty label. It does not allocate.
 func (f *Folding) Fold(label string) string {
 	if f == nil || label == "" {
 		return ""
@@ -169,8 +165,8 @@ func (f *Folding) Fold(label string) string {
 	return slotNames[fnv(label[:min(len(label), hashed)])%f.slots]
 }
 
-// fnv is FNV-1a, 64 bits: the caller may choose a slot, all the slots are its
-// own. It must stay the same for ever, and in all processes.
+// fnv is FNV-1a with 64 bits. It need not be keyed: a caller that chooses its slot
+// chooses among its own. It must never change, so that all processes agree.
 func fnv(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {

@@ -30,7 +30,7 @@ func (s *scribbler) Take(_ context.Context, charges []limiter.Charge) (limiter.D
 		c := &charges[i]
 		c.Result = limiter.Result{Outcome: outcome(), Remaining: 7, RetryAfter: 8, ResetAfter: 9}
 		if s.random.IntN(3) > 0 {
-			c.Receipt = limiter.NewReceipt(5, c.Cost, 6)
+			c.Receipt = limiter.Receipt{At: 5, Taken: c.Cost, Place: 6, Valid: true}
 		}
 		c.Cost, c.Shadow, c.Key.Workload = 77, !c.Shadow, "scribbled"
 	}
@@ -64,16 +64,17 @@ func anyAttempt(random *rand.Rand) attempt {
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
 	return attempt{random.IntN(4), limiter.Caller{
 		Principal: limiter.Principal{Kind: one("user", "user", "address", ""),
-			Tenant: one("", "t"), ID: one("free", "banned", "broken", "a", "b")},
+			Tenant: one("", "t"), ID: one("free", "banned", "broken", "exempt", "a", "b")},
 		Route: one("", "here", "there"), Workload: one("", "w"),
 	}, random.Int64N(4) - 1, random.Uint64()}
 }
 
 // scribbled is a limiter over a scribbler.
 type scribbled struct {
-	limiter *limiter.Limiter
-	store   scribbler
-	seen    recorder
+	limiter   *limiter.Limiter
+	store     scribbler
+	seen      recorder
+	decisions charges
 }
 
 func newScribbled() *scribbled {
@@ -94,13 +95,16 @@ func newScribbled() *scribbled {
 		{Name: "plan", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(2), LimitFor: plan,
 			OnError: limiter.Open},
 		{Name: "trial", Scope: limiter.ByPrincipal | limiter.ByRoute, Limit: limiter.PerHour(4),
-			LimitFor: plan, Shadow: true},
+			LimitFor: plan, Shadow: true, OnError: limiter.Closed},
 		{Name: "requests", Scope: limiter.ByTenant, Limit: limiter.PerHour(5), PerRequest: true,
 			OnError: limiter.Open},
 		{Name: "here", Limit: limiter.PerHour(6), Routes: []string{"here"}, OnError: limiter.Closed},
 		{Name: "label", Scope: limiter.ByPrincipal | limiter.ByWorkload, Limit: limiter.PerHour(7),
 			OnError: limiter.Open},
-	}, limiter.Config{Observer: &s.seen}))
+	}, limiter.Config{Observer: s.seen.observer().And(s.decisions.observer()),
+		Gate: func(_ context.Context, c limiter.Caller) limiter.GateResult {
+			return limiter.GateResult{Exempt: c.Principal.ID == "exempt"}
+		}}))
 	return s
 }
 
@@ -108,28 +112,31 @@ func newScribbled() *scribbled {
 func (s *scribbled) try(a attempt) (told []any) {
 	s.store.random, s.store.asked = rand.New(rand.NewPCG(a.seed, 0)), nil
 	s.seen.take()
+	s.decisions.events = nil
 	defer func() {
-		told = append(told, recover(), slices.Clone(s.store.asked), s.seen.take())
+		told = append(told, recover(), slices.Clone(s.store.asked), s.seen.take(), s.decisions.events)
 	}()
 	tell := func(values ...any) { told = append(told, values...) }
-	each := func(b *limiter.Budget, c *limiter.Charge) { tell(b.Name, *c) }
-	var r *limiter.Reservation
-	var err error
+	request := limiter.Request{Transport: "mq", Caller: a.caller, Cost: a.cost, Tell: true,
+		Settles: a.method > 1}
+	ctx := context.Context(background)
 	switch a.method {
 	case 0:
-		d, err := s.limiter.Peek(background, a.caller, a.cost)
+		d, err := s.limiter.Peek(ctx, a.caller, a.cost)
 		tell(d, fmt.Sprint(err))
 		return told
-	case 1:
-		d, err := s.limiter.TakeEach(background, a.caller, a.cost, each)
-		tell(d, fmt.Sprint(err))
-		return told
-	case 2:
-		r, err = s.limiter.ReserveMore(background, a.caller, a.cost)
-	default:
-		r, err = s.limiter.ReserveEach(background, a.caller, a.cost, each)
+	case 2: // the rest of a request that has paid nothing
+		open := limiter.Request{Caller: a.caller, Settles: true}
+		ctx, _ = s.limiter.Adapter().Take(ctx, &open)
+		request.Message = 1
 	}
-	tell(r.Decision, fmt.Sprint(err), fmt.Sprint(r.Settle(background, 9)))
+	_, err := s.limiter.Adapter().Take(ctx, &request)
+	held := request.Reservation
+	request.Reservation = nil
+	tell(request, fmt.Sprint(err))
+	if held != nil {
+		tell(held.Decision, fmt.Sprint(held.Settle(background, 9)))
+	}
 	return told
 }
 

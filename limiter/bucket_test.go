@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/model"
+	"github.com/ration-go/ration/internal/lab/model"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -88,7 +88,7 @@ func (s *bucketStore) Take(
 	c := &charges[0]
 	d, err := s.of(c.Limit).Take(c.Cost)
 	if d.Allowed() {
-		c.Receipt = limiter.NewReceipt(0, c.Cost, 0)
+		c.Receipt = limiter.Receipt{Taken: c.Cost, Valid: true}
 	}
 	return s.answer(c, d), err
 }

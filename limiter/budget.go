@@ -25,11 +25,6 @@ const (
 	Closed
 )
 
-// String returns "local", "open", "closed", or "unset" for the zero value.
-func (p FailurePolicy) String() string {
-	return label([]string{"unset", "local", "open", "closed"}, uint8(p))
-}
-
 // stricter reports whether b answers for a store that failed rather than other:
 // Closed before Local, and then the first by name.
 func (b *budget) stricter(other *budget) bool {
@@ -51,8 +46,8 @@ type Budget struct {
 	// LimitFor, if set, returns another limit for some callers: plans, overrides.
 	// It sees only the parts in scope, so that one account has one limit. The zero
 	// Limit means the field Limit. So does a limit that is not valid, which is
-	// counted by [Limiter.InvalidLimits] and logged once for each budget. LimitFor
-	// is called with no lock held, by many goroutines, on every request. If it
+	// logged once for each budget under the code limit-for-invalid. LimitFor is
+	// called with no lock held, by many goroutines, on every request. If it
 	// panics, nothing is taken and the panic reaches the caller of Take.
 	LimitFor func(context.Context, Caller) Limit
 	// Routes are the only routes on which the budget applies; nil means all.
@@ -66,6 +61,14 @@ type Budget struct {
 	// OnError is the answer while the store cannot decide. It has no default: for
 	// a store that can fail it must be set.
 	OnError FailurePolicy
+	// Public budgets are told to every caller: what is left of them stands in
+	// headers and details. Otherwise callers see only accounts that are their own,
+	// because the account of others would show how much those use.
+	Public bool
+	// Unavailable makes a denial by this budget say that the service is used up: 503,
+	// or UNAVAILABLE, instead of 429. All callers share its accounts, so its scope
+	// has neither ByPrincipal nor ByTenant.
+	Unavailable bool
 }
 
 // budget is a Budget as the limiter uses it.
@@ -108,9 +111,8 @@ func (b *budget) limitFor(ctx context.Context, in Caller, l *Limiter) Limit {
 	if err == nil {
 		return limit
 	}
-	l.invalidLimits.Add(1)
 	if b.warned.CompareAndSwap(false, true) {
-		l.Warn(ctx, "limit-for-invalid", "LimitFor answered a limit that is not valid; "+
+		l.warn(ctx, "limit-for-invalid", "LimitFor answered a limit that is not valid; "+
 			"Budget.Limit applies", slog.String("budget", b.Name), slog.Any("error", err))
 	}
 	return b.Limit
@@ -170,18 +172,21 @@ func compile(s Store, budgets []Budget) ([]*budget, error) {
 func (b *budget) validate(s Store) error {
 	switch {
 	case b.Scope&^allScopes != 0:
-		return wrong("Scope", b.Scope,
+		return wrong("Scope", b.Scope.names(),
 			"want a combination of ByTenant, ByPrincipal, ByRoute and ByWorkload")
 	case b.Scope&ByWorkload != 0 && b.Scope&ByPrincipal == 0:
-		return wrong("Scope", b.Scope, "ByWorkload needs ByPrincipal")
+		return wrong("Scope", b.Scope.names(), "ByWorkload needs ByPrincipal")
 	case b.Routes != nil && len(b.Routes) == 0:
 		return wrong("Routes", b.Routes, "want at least one route, or nil for all")
 	case slices.Contains(b.Routes, ""):
 		return wrong("Routes", b.Routes, "want no empty route")
+	case b.Unavailable && b.Scope.principals():
+		return wrong("Unavailable", true, "its accounts belong to one caller: want a scope "+
+			"without ByTenant, ByPrincipal and ByWorkload, or false")
 	case b.OnError > Closed:
 		return wrong("OnError", uint8(b.OnError), "want Local, Open or Closed")
-	case b.OnError == 0 && canFail(s):
-		return wrong("OnError", b.OnError, "the store can fail: want Closed or Open")
+	case b.OnError == 0 && !capabilities(s).NeverFails:
+		return wrong("OnError", "unset", "the store can fail: want Closed or Open")
 	}
 	if err := b.Limit.Validate(); err != nil {
 		return err
@@ -194,11 +199,6 @@ func (b *budget) validate(s Store) error {
 		return within("Limit", err)
 	}
 	return nil
-}
-
-func canFail(s Store) bool {
-	f, ok := s.(Fallible)
-	return ok && f.CanFail()
 }
 
 func (b *budget) index() {
@@ -223,7 +223,7 @@ func bounded(b *budget, all []*budget) error {
 			return nil
 		}
 	}
-	return wrong("Scope", b.Scope, "a caller chooses its workloads: add an enforced "+
+	return wrong("Scope", b.Scope.names(), "a caller chooses its workloads: add an enforced "+
 		"budget ByPrincipal and not ByWorkload on the same routes")
 }
 

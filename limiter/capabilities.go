@@ -2,30 +2,40 @@ package limiter
 
 import "context"
 
-// Capabilities says what a [Store] can do beyond the interface. A Store may have
-// one optional method that returns it:
+// Capabilities says what a [Store] can do beside deciding. A store tells by one
+// optional method,
 //
 //	Capabilities() Capabilities
 //
-// The method is called at any time and by many goroutines, and always returns the
-// same value. The zero Capabilities stand for a Store without the method: it has
-// no name, it can fail, and it can do nothing more.
+// whose answer never changes. A store without the method is one with the zero
+// Capabilities: it can fail, and it can do nothing else.
 type Capabilities struct {
-	// Name is the metric label "store", such as "redis". Empty means that the
-	// store has no name.
+	// Name is the metric label "store", such as "memory". Empty means "store".
 	Name string
-	// NeverFails says that no call returns a *[StoreError]. A store that says
-	// nothing can fail, and each [Budget] on it needs an OnError.
+	// NeverFails says that the store does no I/O and always decides, so that no
+	// failure policy is needed.
 	NeverFails bool
-	// Reset makes the accounts of the charges full, whatever was used of them; only
-	// the keys count. Its error is a *StoreError, or ctx's own. Nil means that the
-	// store cannot: [Limiter.Reset] then returns [errors.ErrUnsupported].
+	// Reset makes the accounts of the charges full; only Key and Limit are set.
+	// Nil means that the store cannot; then [Limiter.Reset] fails.
 	Reset func(ctx context.Context, charges []Charge) error
-	// Plan announces the names of the budgets that will be charged from now on, and
-	// of those that will not, so that a store can divide its memory among the
-	// budgets. Nil means that the store does not need to know.
+	// Plan is told which budgets are used from now on and which are no longer, by
+	// name, so that the store can divide its memory among them. Limiters call it
+	// once for each of their budgets; it counts. Nil means that the store does
+	// not need to know.
 	Plan func(add, remove []string)
 	// Accounts returns the number of accounts that are not full, and of charges that
-	// were decided on overflow accounts. Nil means that the store does not count.
+	// were decided on accounts which several keys share because MaxAccounts, or the
+	// like, was reached. It may look at every account. Nil means not known.
 	Accounts func() (live, overflowTakes int64)
+}
+
+// capabilities returns what a store says of itself, with a name.
+func capabilities(s Store) (c Capabilities) {
+	if says, ok := s.(interface{ Capabilities() Capabilities }); ok {
+		c = says.Capabilities()
+	}
+	if c.Name == "" {
+		c.Name = "store"
+	}
+	return c
 }

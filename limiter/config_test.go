@@ -52,7 +52,7 @@ func TestNew_RefusesBadBudgets(t *testing.T) {
 		{"limit-blocked", budgets{{Name: "a", Limit: limiter.Blocked}},
 			`Budgets[0] ("a").Limit`, limiter.Blocked},
 		{"unknown-scope", budgets{{Name: "a", Limit: good, Scope: 16}},
-			`Budgets[0] ("a").Scope`, limiter.Scope(16)},
+			`Budgets[0] ("a").Scope`, "unknown"},
 		{"routes-that-are-empty", budgets{{Name: "a", Limit: good, Routes: []string{}}},
 			`Budgets[0] ("a").Routes`, []string{}},
 		{"a-route-that-is-empty", budgets{{Name: "a", Limit: good, Routes: []string{"GET /", ""}}},
@@ -60,14 +60,14 @@ func TestNew_RefusesBadBudgets(t *testing.T) {
 		{"unknown-policy", budgets{{Name: "a", Limit: good, OnError: 4}},
 			`Budgets[0] ("a").OnError`, uint8(4)},
 		{"workload-without-principal", budgets{{Name: "a", Limit: good, Scope: limiter.ByWorkload}},
-			`Budgets[0] ("a").Scope`, limiter.ByWorkload},
+			`Budgets[0] ("a").Scope`, "ByWorkload"},
 		{"workload-of-a-tenant", budgets{{Name: "a", Limit: good,
 			Scope: limiter.ByTenant | limiter.ByWorkload}},
-			`Budgets[0] ("a").Scope`, limiter.ByTenant | limiter.ByWorkload},
+			`Budgets[0] ("a").Scope`, "ByTenant|ByWorkload"},
 		{"workload-without-principal-beside-one-with", budgets{
 			{Name: "a", Limit: good, Scope: limiter.ByPrincipal},
 			{Name: "b", Limit: good, Scope: limiter.ByWorkload}},
-			`Budgets[1] ("b").Scope`, limiter.ByWorkload},
+			`Budgets[1] ("b").Scope`, "ByWorkload"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -161,10 +161,7 @@ func TestNew_RefusesBadConfig(t *testing.T) {
 		_, err := limiter.New(newStore(t, new(manual)), budgets, limiter.Config{Name: name})
 		requireConfigError(t, err, "Config.Name", name)
 	}
-	var nobody *recorder
-	_, err := limiter.New(newStore(t, new(manual)), budgets, limiter.Config{Observer: nobody})
-	requireConfigError(t, err, "Config.Observer", nil)
-	_, err = limiter.New(newStore(t, new(manual)), budgets, limiter.Config{Logger: new(slog.Logger)})
+	_, err := limiter.New(newStore(t, new(manual)), budgets, limiter.Config{Logger: new(slog.Logger)})
 	requireConfigError(t, err, "Config.Logger", nil)
 }
 
@@ -191,15 +188,17 @@ func (s pickyStore) Check(l limiter.Limit) error {
 func TestNew_RefusesWhatTheStoreCannotHold(t *testing.T) {
 	for _, within := range []string{"", "Limit."} {
 		s := pickyStore{newStore(t, new(manual)), within}
-		_, err := limiter.New(s, []limiter.Budget{{Name: "a", Limit: limiter.PerSecond(1)},
-			{Name: "b", Limit: limiter.PerHour(1)}}, limiter.Config{})
+		_, err := limiter.New(s, []limiter.Budget{
+			{Name: "a", Limit: limiter.PerSecond(1), OnError: limiter.Closed},
+			{Name: "b", Limit: limiter.PerHour(1), OnError: limiter.Closed}}, limiter.Config{})
 		requireConfigError(t, err, `Budgets[1] ("b").Limit.Per`, time.Hour)
 	}
 }
 
 func TestNew_RefusesALimitThatIsNotValidWhateverTheStoreHolds(t *testing.T) {
 	_, err := limiter.New(pickyStore{Store: newStore(t, new(manual))},
-		[]limiter.Budget{{Name: "a", Limit: limiter.Limit{Per: time.Second}}}, limiter.Config{})
+		[]limiter.Budget{{Name: "a", Limit: limiter.Limit{Per: time.Second}, OnError: limiter.Closed}},
+		limiter.Config{})
 	requireConfigError(t, err, `Budgets[0] ("a").Limit.Tokens`, int64(0))
 }
 
@@ -230,10 +229,15 @@ func TestMust_ReturnsTheValueOrPanics(t *testing.T) {
 	})
 }
 
-func TestScope_String(t *testing.T) {
-	assert.Equal(t, "Everybody", limiter.Scope(0).String())
-	assert.Equal(t, "ByTenant|ByRoute", (limiter.ByTenant | limiter.ByRoute).String())
-	assert.Equal(t, "ByPrincipal|ByWorkload",
-		(limiter.ByPrincipal | limiter.ByWorkload).String())
-	assert.Equal(t, "ByTenant|unknown", (limiter.ByTenant | 32).String())
+func TestNew_ErrorsSayScopesByTheirNames(t *testing.T) {
+	for scope, want := range map[limiter.Scope]string{
+		limiter.ByTenant | limiter.ByWorkload:                      "ByTenant|ByWorkload",
+		limiter.ByRoute | limiter.ByWorkload:                       "ByRoute|ByWorkload",
+		limiter.ByPrincipal | limiter.ByRoute | limiter.ByWorkload: "ByPrincipal|ByRoute|ByWorkload",
+		limiter.ByTenant | 32:                                      "ByTenant|unknown",
+	} {
+		_, err := limiter.New(newStore(t, new(manual)), []limiter.Budget{
+			{Name: "a", Limit: limiter.PerHour(1), Scope: scope}}, limiter.Config{})
+		requireConfigError(t, err, `Budgets[0] ("a").Scope`, want)
+	}
 }

@@ -19,27 +19,76 @@
 //		Route:     "GET /orders/{id}",
 //	}, 1)
 //
-// # Who uses what
+// # Words
 //
-// Services use [New], [Limiter.Take], [Limiter.Reserve] and [Limiter.Reload], or
-// the packages middleware and grpcinterceptor, which call them. A [Bucket] is one
-// account on its own, for outbound calls and jobs. Adapters use what is said to be
-// for adapters; authors of stores use [Store], [Charge], [Receipt], the Check
-// functions and package storetest.
+//	principal    the authenticated caller
+//	budget       a named limit and its scope
+//	key          the budget and the parts of a request in its scope
+//	account      the state behind one key: a bucket, a window or a log
+//	cost         the tokens that one request needs, 1 unless said otherwise
+//	charge       what one request takes from one account
+//	decision     allow, deny or never
+//	reservation  a charge that is corrected when the real cost is known
+//	receipt      what a store writes into a charge, so that it can be corrected
+//	store        where accounts live
+//
+// # Services
+//
+// Services call [New], [Limiter.Take], [Limiter.Peek], [Limiter.Reserve],
+// [Limiter.Reset] and [Limiter.Reload], or use packages middleware and
+// grpcinterceptor, which call the limiter for them. A handler says what its request
+// really cost with [Settle]. A [Bucket] is one account on its own, for outbound
+// calls and jobs.
+//
+// # Adapters
+//
+// An adapter connects a limiter to a transport: it finds out who calls and on which
+// route, and answers in the protocol of the caller. It needs [Limiter.Adapter],
+// whose type [Adapter] has about five methods over one [Request].
+//
+// # Stores
+//
+// A store keeps accounts and promises the numbered rules of [Store]. Packages
+// memstore and redisstore have one each; package storekit makes one from two
+// methods that lock, load and write bytes; package storetest tests the promise.
+// [Key], [Charge], [Result], [Receipt] and [Capabilities] are for authors of stores.
+//
+// # Observers
+//
+// An [Observer] is a struct of functions that receive each decision with its caller
+// and charges, each answered request and each answer of a store. Package metrics
+// has one for Prometheus; [Observer.And] joins two.
 //
 // # Accuracy
 //
-// All arithmetic is on integers and equal to rational arithmetic: what is denied
-// with a wait is denied one nanosecond before it ends and allowed when it ends,
-// unless others use the account meanwhile. A clock that goes back neither drains
-// nor credits.
+// All arithmetic is on integers and equal to rational arithmetic: a request that
+// is denied with a wait is denied one nanosecond before the wait ends and allowed
+// when it ends, unless others use the account meanwhile. A clock that goes back
+// neither drains nor credits.
 //
 // # Failure
 //
-// A refusal changes no balance. A store that cannot decide is answered by the
-// strictest [FailurePolicy] of the budgets that apply, and says so in a
+// A refusal changes no balance. If a store cannot decide, the strictest
+// [FailurePolicy] of the budgets that apply answers, and the error is a
 // *[StoreError]. Only the service gives tokens back, by [Reservation.Settle] and
-// [Reservation.Cancel]; what a caller does never does.
+// [Reservation.Cancel]; nothing that a caller does ever does.
+//
+// # Warnings
+//
+// Misuse that construction cannot know of is logged at level WARN with a "code":
+//
+//   - budget-shared: two limiters in use on one store have a budget of the same name
+//     with different limits or scopes, so both use the same accounts. Rename one of
+//     them, or give both the same limit and scope. Logged once for each pair.
+//   - limit-for-invalid: LimitFor returned a limit that is not valid, or that the
+//     store cannot hold exactly. Budget.Limit applies. Logged once for each budget.
+//   - scope-changed: a Reload changed the Scope of a budget. Name and scope make the
+//     keys of its accounts, so everybody starts with a full account. To let the old
+//     accounts hold until then, add a budget of another name first, and remove the
+//     old one when the new one has been in use for a while.
+//   - store-failed: the store did not decide, and OnError did. Logged at the first
+//     failure, then at most once a minute, with the number of failures since the last
+//     line.
 //
 // # Stability
 //

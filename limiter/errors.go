@@ -81,22 +81,20 @@ func checkCost(cost int64) error {
 	return nil
 }
 
-// StoreReason says why a store could not decide.
-type StoreReason string
-
-// The reasons, as the metric label "reason" spells them.
+// The reasons of a StoreError after which a Settle may be tried again; package
+// storekit has all of them.
 const (
-	Timeout     StoreReason = "timeout"     // it did not run before the store's deadline
-	Unavailable StoreReason = "unavailable" // it did not run
-	Ambiguous   StoreReason = "ambiguous"   // it may have run, or not
-	Other       StoreReason = "other"       // unknown, also whether it ran
+	timeout     = "timeout"
+	unavailable = "unavailable"
 )
 
 // StoreError says that a store could not decide. The Decision beside it is the
 // answer of the failure policy already.
 type StoreError struct {
-	Reason StoreReason
-	Err    error
+	// Reason is the metric label: "timeout", "unavailable", "ambiguous" or "other".
+	// Package storekit says what each means.
+	Reason string
+	Err    error // the cause
 }
 
 // Error names the reason and the cause.

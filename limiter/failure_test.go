@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // failing is a store that answers with an error.
@@ -56,7 +57,7 @@ func TestLimiter_AStoreThatFailsIsAnsweredByTheStrictestPolicy(t *testing.T) {
 			limiter.Decision{Outcome: limiter.Allow}},
 	}
 	causes := map[string]error{
-		"store-error": &limiter.StoreError{Reason: limiter.Timeout, Err: errors.New("no answer")},
+		"store-error": &limiter.StoreError{Reason: storekit.Timeout, Err: errors.New("no answer")},
 		"any-error":   errors.New("something else"),
 	}
 	for _, test := range tests {
@@ -64,7 +65,7 @@ func TestLimiter_AStoreThatFailsIsAnsweredByTheStrictestPolicy(t *testing.T) {
 			t.Run(test.name+"/"+name, func(t *testing.T) {
 				seen := new(recorder)
 				l := limiter.Must(limiter.New(&failing{err: cause}, test.budgets,
-					limiter.Config{Observer: seen}))
+					limiter.Config{Observer: seen.observer()}))
 				seen.take()
 				d, err := l.Take(background, alice, 1)
 				var failed *limiter.StoreError
@@ -74,7 +75,9 @@ func TestLimiter_AStoreThatFailsIsAnsweredByTheStrictestPolicy(t *testing.T) {
 				d, err = l.Peek(background, alice, 1)
 				require.ErrorAs(t, err, &failed)
 				assert.Equal(t, test.want, d)
-				assert.Empty(t, seen.take(), "no budget has decided")
+				for _, event := range seen.take() {
+					assert.Contains(t, event, "asked", "no budget has decided")
+				}
 			})
 		}
 	}
@@ -130,17 +133,9 @@ func TestReserve_WithAnOpenPolicyHasNothingToSettle(t *testing.T) {
 
 func TestStoreError_NamesReasonAndCause(t *testing.T) {
 	cause := errors.New("connection refused")
-	err := &limiter.StoreError{Reason: limiter.Unavailable, Err: cause}
+	err := &limiter.StoreError{Reason: storekit.Unavailable, Err: cause}
 	require.ErrorIs(t, err, cause)
 	assert.EqualError(t, err, "limiter: store unavailable: connection refused")
-}
-
-func TestFailurePolicy_String(t *testing.T) {
-	assert.Equal(t, "unset", limiter.FailurePolicy(0).String())
-	assert.Equal(t, "local", limiter.Local.String())
-	assert.Equal(t, "open", limiter.Open.String())
-	assert.Equal(t, "closed", limiter.Closed.String())
-	assert.Equal(t, "unknown", limiter.FailurePolicy(255).String())
 }
 
 func TestOutcome_String(t *testing.T) {
@@ -153,10 +148,13 @@ func TestOutcome_String(t *testing.T) {
 // fallible is a store that says whether it can fail.
 type fallible struct {
 	failing
-	can bool
+	name string
+	can  bool
 }
 
-func (f *fallible) CanFail() bool { return f.can }
+func (f *fallible) Capabilities() limiter.Capabilities {
+	return limiter.Capabilities{Name: f.name, NeverFails: !f.can}
+}
 
 func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
 	budgets := []limiter.Budget{{Name: "a", Limit: limiter.PerHour(5), OnError: limiter.Open},
@@ -190,7 +188,8 @@ func TestLimiter_ClosedIsNamedBeforeLocal(t *testing.T) {
 		{limiter.Closed, unset, limiter.Local, "a"},
 		{limiter.Open, limiter.Local, limiter.Open, "b"},
 	} {
-		l := limiter.Must(limiter.New(&failing{err: errors.New("down")}, []limiter.Budget{
+		store := &fallible{failing: failing{err: errors.New("down")}}
+		l := limiter.Must(limiter.New(store, []limiter.Budget{
 			{Name: "a", Limit: limiter.PerHour(1), OnError: test.a},
 			{Name: "b", Limit: limiter.PerHour(2), OnError: test.b},
 			{Name: "c", Limit: limiter.PerHour(3), OnError: test.c},
@@ -218,31 +217,9 @@ func (p *panicky) Check(limiter.Limit) error {
 
 func TestReload_GoesOnAfterAStoreHasPanicked(t *testing.T) {
 	store := &panicky{done: true}
-	budgets := []limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}
+	budgets := []limiter.Budget{{Name: "b", Limit: limiter.PerHour(1), OnError: limiter.Closed}}
 	l := limiter.Must(limiter.New(store, budgets, limiter.Config{}))
 	store.done = false
 	assert.Panics(t, func() { _ = l.Reload(budgets) })
 	assert.NoError(t, l.Reload(budgets))
-}
-
-// reloader is an observer that reloads the limiter it is told of.
-type reloader struct {
-	recorder
-	again func()
-}
-
-func (r *reloader) Configured(l string, budgets []string) {
-	r.recorder.Configured(l, budgets)
-	if again := r.again; again != nil {
-		r.again = nil
-		again()
-	}
-}
-
-func TestReload_MayBeCalledByAnObserver(t *testing.T) {
-	budgets := []limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}
-	seen := new(reloader)
-	l := limiter.Must(limiter.New(&failing{}, budgets, limiter.Config{Observer: seen}))
-	seen.again = func() { assert.NoError(t, l.Reload(budgets)) }
-	require.NoError(t, l.Reload(budgets))
 }

@@ -1,8 +1,9 @@
 package limiter
 
 import (
-	"cmp"
 	"strings"
+
+	"github.com/ration-go/ration/internal/kind"
 )
 
 // Principal is the authenticated caller. An empty Kind or ID is nobody; an
@@ -22,7 +23,7 @@ type Caller struct {
 // trim takes away the workload of a caller who is nobody or an address: labels
 // exist only below a principal.
 func (c *Caller) trim() {
-	if c.Principal.Nobody() || c.Principal.Kind == KindAddress {
+	if c.Principal.Nobody() || c.Principal.Kind == kind.Address {
 		c.Workload = ""
 	}
 }
@@ -46,8 +47,8 @@ const (
 	allScopes = ByTenant | ByPrincipal | ByRoute | ByWorkload
 )
 
-// String returns the scope as "ByPrincipal|ByRoute", or "Everybody" for 0.
-func (s Scope) String() string {
+// names returns the scope as "ByPrincipal|ByRoute", or "everybody" for 0.
+func (s Scope) names() string {
 	var parts []string
 	for i, name := range [...]string{"ByTenant", "ByPrincipal", "ByRoute", "ByWorkload"} {
 		if s&(1<<i) != 0 {
@@ -58,7 +59,7 @@ func (s Scope) String() string {
 		parts = append(parts, "unknown")
 	}
 	if len(parts) == 0 {
-		return "Everybody"
+		return "everybody"
 	}
 	return strings.Join(parts, "|")
 }
@@ -75,19 +76,12 @@ func (s Scope) keys() Scope {
 // principals reports whether the scope needs a principal.
 func (s Scope) principals() bool { return s&(ByTenant|ByPrincipal|ByWorkload) != 0 }
 
-// The kinds of principals that the service's own authentication cannot name.
-const (
-	KindAddress     = "address"     // a network address that nobody authenticated
-	KindCertificate = "certificate" // a verified client certificate
-	KindShared      = "shared"      // the one account of all who are nobody
-)
-
 // tenant returns the principal that stands for p's tenant.
 func tenant(p Principal) Principal {
 	switch {
 	case p.Tenant == "":
 		return p
-	case p.Kind == KindAddress || p.Kind == KindCertificate || p.Kind == KindShared:
+	case kind.Reserved(p.Kind):
 		return Principal{Kind: p.Kind, Tenant: p.Tenant}
 	default:
 		return Principal{Tenant: p.Tenant}
@@ -102,18 +96,4 @@ type Key struct {
 	Principal Principal
 	Route     string
 	Workload  string
-}
-
-// Compare orders keys by budget, principal, route and workload.
-func (k Key) Compare(other Key) int {
-	if k.Budget != other.Budget {
-		return strings.Compare(k.Budget, other.Budget)
-	}
-	return cmp.Or(
-		cmp.Compare(k.Principal.Kind, other.Principal.Kind),
-		cmp.Compare(k.Principal.Tenant, other.Principal.Tenant),
-		cmp.Compare(k.Principal.ID, other.Principal.ID),
-		cmp.Compare(k.Route, other.Route),
-		cmp.Compare(k.Workload, other.Workload),
-	)
 }

@@ -2,11 +2,13 @@ package limiter_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -15,7 +17,7 @@ import (
 type witness struct {
 	*memstore.Store
 	keys  []limiter.Key
-	plans [][]string
+	plans []string
 	calls int
 }
 
@@ -27,9 +29,14 @@ func (w *witness) Take(ctx context.Context, c []limiter.Charge) (limiter.Decisio
 	return w.Store.Take(ctx, c)
 }
 
-func (w *witness) Plan(budgets []string) {
-	w.plans = append(w.plans, budgets)
-	w.Store.Plan(budgets)
+func (w *witness) Capabilities() limiter.Capabilities {
+	can := w.Store.Capabilities()
+	plan := can.Plan
+	can.Plan = func(add, remove []string) {
+		w.plans = append(w.plans, fmt.Sprintf("+%v -%v", add, remove))
+		plan(add, remove)
+	}
+	return can
 }
 
 // Tenants are apart by name and, for those that no service named, by kind.
@@ -42,12 +49,12 @@ func TestByTenant_TenantsOfAddressesAndCertificatesAreTheirOwn(t *testing.T) {
 		{limiter.Principal{Kind: "user", Tenant: "t", ID: "1"}, limiter.Principal{Tenant: "t"}},
 		{limiter.Principal{Kind: "robot", Tenant: "t", ID: "1"}, limiter.Principal{Tenant: "t"}},
 		{limiter.Principal{Kind: "user", ID: "1"}, limiter.Principal{Kind: "user", ID: "1"}},
-		{limiter.Principal{Kind: limiter.KindAddress, Tenant: "t", ID: "1"},
-			limiter.Principal{Kind: limiter.KindAddress, Tenant: "t"}},
-		{limiter.Principal{Kind: limiter.KindCertificate, Tenant: "t", ID: "1"},
-			limiter.Principal{Kind: limiter.KindCertificate, Tenant: "t"}},
-		{limiter.Principal{Kind: limiter.KindShared, Tenant: "t", ID: "1"},
-			limiter.Principal{Kind: limiter.KindShared, Tenant: "t"}},
+		{limiter.Principal{Kind: kind.Address, Tenant: "t", ID: "1"},
+			limiter.Principal{Kind: kind.Address, Tenant: "t"}},
+		{limiter.Principal{Kind: kind.Certificate, Tenant: "t", ID: "1"},
+			limiter.Principal{Kind: kind.Certificate, Tenant: "t"}},
+		{limiter.Principal{Kind: kind.Shared, Tenant: "t", ID: "1"},
+			limiter.Principal{Kind: kind.Shared, Tenant: "t"}},
 	} {
 		w.keys = nil
 		_, err := l.Take(t.Context(), limiter.Caller{Principal: test.caller}, 1)
@@ -63,7 +70,7 @@ func TestLimiter_TellsTheStoreItsBudgets(t *testing.T) {
 	l := limiter.Must(limiter.New(w, []limiter.Budget{a, b}, limiter.Config{}))
 	require.NoError(t, l.Reload([]limiter.Budget{b}))
 	require.Error(t, l.Reload(nil))
-	assert.Equal(t, [][]string{{"a", "b"}, {"b"}}, w.plans)
+	assert.Equal(t, []string{"+[a b] -[]", "+[b] -[a b]"}, w.plans)
 }
 
 func TestLimiter_AsksTheStoreOnlyWhatItDecides(t *testing.T) {

@@ -32,9 +32,9 @@ var algorithmNames = [...]string{
 	"token-bucket", "fixed-window", "rolling-log", "unlimited", "blocked",
 }
 
-// String returns the name that the text form of a [Limit] uses, such as
+// name returns the word that the text form of a [Limit] uses, such as
 // "fixed-window".
-func (a Algorithm) String() string {
+func (a Algorithm) name() string {
 	if int(a) < len(algorithmNames) {
 		return algorithmNames[a]
 	}
@@ -94,7 +94,7 @@ func (l Limit) Capacity() int64 {
 func (l Limit) Validate() error {
 	switch {
 	case l.Algorithm == unlimited || l.Algorithm == blocked:
-		return wrong("Limit", l, "only LimitFor may answer "+l.Algorithm.String())
+		return wrong("Limit", l, "only LimitFor may answer "+l.Algorithm.name())
 	case l.Algorithm > RollingLog:
 		return wrong("Limit.Algorithm", l.Algorithm,
 			"want TokenBucket, FixedWindow or RollingLog")
@@ -106,7 +106,7 @@ func (l Limit) Validate() error {
 		return wrong("Limit.Burst", l.Burst, "want at least 1, or 0 for Tokens")
 	case l.Algorithm != TokenBucket && l.Burst != 0 && l.Burst != l.Tokens:
 		return wrong("Limit.Burst", l.Burst, fmt.Sprintf(
-			"a %v holds Tokens: want 0 or %d", l.Algorithm, l.Tokens))
+			"a %s holds Tokens: want 0 or %d", l.Algorithm.name(), l.Tokens))
 	case l.Algorithm == RollingLog && l.Tokens > maxLogTokens:
 		return wrong("Limit.Tokens", l.Tokens, fmt.Sprintf(
 			"a rolling-log holds at most %d; a token-bucket has no such bound", maxLogTokens))

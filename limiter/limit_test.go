@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,12 +185,31 @@ func TestLimit_IsReadFromConfigurationFiles(t *testing.T) {
 	}, config.Plans)
 }
 
-func TestAlgorithm_String(t *testing.T) {
-	assert.Equal(t, "token-bucket", limiter.TokenBucket.String())
-	assert.Equal(t, "fixed-window", limiter.FixedWindow.String())
-	assert.Equal(t, "rolling-log", limiter.RollingLog.String())
-	assert.Equal(t, "algorithm(5)", limiter.Algorithm(5).String())
-	assert.Equal(t, "algorithm(9)", limiter.Algorithm(9).String())
+// algorithmName returns the word for an algorithm in the text of a limit.
+func algorithmName(a limiter.Algorithm) string {
+	text := limiter.Limit{Algorithm: a, Tokens: 1, Per: 1}.String()
+	return strings.TrimPrefix(strings.TrimPrefix(text, "1/1ns"), " ")
+}
+
+func TestLimit_StringNamesItsAlgorithm(t *testing.T) {
+	assert.Empty(t, algorithmName(limiter.TokenBucket), "which is the default")
+	assert.Equal(t, "fixed-window", algorithmName(limiter.FixedWindow))
+	assert.Equal(t, "rolling-log", algorithmName(limiter.RollingLog))
+	assert.Equal(t, "algorithm(5)", algorithmName(limiter.Algorithm(5)))
+	assert.Equal(t, "algorithm(9)", algorithmName(limiter.Algorithm(9)))
+}
+
+func TestLimit_ErrorsNameTheAlgorithm(t *testing.T) {
+	for want, l := range map[string]limiter.Limit{
+		"a fixed-window holds Tokens: want 0 or 6": {Algorithm: limiter.FixedWindow, Tokens: 6, Per: 1,
+			Burst: 5},
+		"a rolling-log holds Tokens: want 0 or 6": {Algorithm: limiter.RollingLog, Tokens: 6, Per: 1,
+			Burst: 7},
+		"only LimitFor may answer unlimited":          limiter.Unlimited,
+		"want TokenBucket, FixedWindow or RollingLog": {Algorithm: 5, Tokens: 1, Per: 1},
+	} {
+		assert.ErrorContains(t, l.Validate(), want)
+	}
 }
 
 func TestConfigError_TextNamesFieldValueAndWhatWouldBeRight(t *testing.T) {

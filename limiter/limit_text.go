@@ -15,11 +15,11 @@ import (
 // without trailing zero units.
 func (l Limit) String() string {
 	if l.Algorithm == unlimited || l.Algorithm == blocked {
-		return l.Algorithm.String()
+		return l.Algorithm.name()
 	}
 	text := strconv.FormatInt(l.Tokens, 10) + "/" + shortDuration(l.Per)
 	if l.Algorithm != TokenBucket {
-		text += " " + l.Algorithm.String()
+		text += " " + l.Algorithm.name()
 	}
 	if l.Burst != 0 {
 		text += " burst=" + strconv.FormatInt(l.Burst, 10)
@@ -68,7 +68,7 @@ const limitForm = `want the form "100/1m", "100/1m burst=20" or "100/1m fixed-wi
 func parseLimit(text string) (Limit, error) {
 	words := strings.Fields(text)
 	if len(words) == 1 && standsAlone(words[0]) {
-		if words[0] == blocked.String() {
+		if words[0] == blocked.name() {
 			return Blocked, nil
 		}
 		return Unlimited, nil
@@ -133,7 +133,7 @@ func (l *Limit) parseRate(words []string) (reason string) {
 
 func isDigit(word string) bool { return word[0] >= '0' && word[0] <= '9' }
 
-func standsAlone(word string) bool { return word == unlimited.String() || word == blocked.String() }
+func standsAlone(word string) bool { return word == unlimited.name() || word == blocked.name() }
 
 // periods are the units that people write, also those that [time.ParseDuration]
 // does not read.
@@ -178,11 +178,11 @@ func (l *Limit) parseOption(word string) (name, reason string) {
 	}
 	for a := TokenBucket; a <= RollingLog; a++ {
 		switch {
-		case word == a.String():
+		case word == a.name():
 			l.Algorithm = a
 			return "algorithm", ""
-		case lower == a.String():
-			return "", fmt.Sprintf("%q is not known: want %q", word, a)
+		case lower == a.name():
+			return "", fmt.Sprintf("%q is not known: want %q", word, a.name())
 		}
 	}
 	if standsAlone(word) {

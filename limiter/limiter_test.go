@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -64,7 +66,7 @@ func TestLimiter_ScopesNameTheAccounts(t *testing.T) {
 		{limiter.ByTenant | limiter.ByPrincipal, "abca"},
 	}
 	for _, test := range tests {
-		t.Run(test.scope.String(), func(t *testing.T) {
+		t.Run(fmt.Sprint(test.scope), func(t *testing.T) {
 			l, _ := newLimiter(t,
 				limiter.Budget{Name: "b", Scope: test.scope, Limit: limiter.PerHour(100)})
 			used := map[byte]int64{}
@@ -89,11 +91,8 @@ func TestLimiter_UsesMemoryAgain(t *testing.T) {
 		assert.Less(t, allocs(func() { _, _ = l.Take(background, alice, 1) }), 3.0)
 		assert.Less(t, allocs(func() { _, _ = l.Peek(background, alice, 1) }), 3.0)
 	}
-	for _, reserve := range []func(context.Context, limiter.Caller, int64) (
-		*limiter.Reservation, error){l.Reserve, l.ReserveMore} {
-		assert.Less(t, allocs(func() { _, _ = reserve(background, bob, 0) }), 3+3.0,
-			"beside a reservation and its two lists")
-	}
+	assert.Less(t, allocs(func() { _, _ = l.Reserve(background, bob, 0) }), 3+3.0,
+		"beside a reservation and its two lists")
 }
 
 func TestLimiter_ATenantIsNeverAnotherKindsNorAPrincipals(t *testing.T) {
@@ -103,8 +102,8 @@ func TestLimiter_ATenantIsNeverAnotherKindsNorAPrincipals(t *testing.T) {
 		{Kind: "user", Tenant: "10.0.0.0/24", ID: "a"},
 		{Kind: "user", ID: "10.0.0.0/24"},
 		{Kind: "key", ID: "10.0.0.0/24"},
-		{Kind: limiter.KindAddress, Tenant: "10.0.0.0/24", ID: "10.0.0.1"},
-		{Kind: limiter.KindCertificate, Tenant: "10.0.0.0/24", ID: "10.0.0.1"},
+		{Kind: kind.Address, Tenant: "10.0.0.0/24", ID: "10.0.0.1"},
+		{Kind: kind.Certificate, Tenant: "10.0.0.0/24", ID: "10.0.0.1"},
 	} {
 		assert.Equal(t, "b allow 0", take(t, l, limiter.Caller{Principal: p}, 1), "%v", p)
 	}
@@ -202,7 +201,7 @@ func TestLimiter_ShadowBudgetsAreCountedAndNeverRefuse(t *testing.T) {
 	l := limiter.Must(limiter.New(newStore(t, new(manual)), []limiter.Budget{
 		{Name: "real", Limit: limiter.PerHour(10)},
 		{Name: "trial", Limit: limiter.PerHour(2), Shadow: true},
-	}, limiter.Config{Observer: seen}))
+	}, limiter.Config{Observer: seen.observer()}))
 	seen.take()
 	assert.Equal(t, "real allow 8", take(t, l, alice, 2))
 	assert.Equal(t, "real allow 7", take(t, l, alice, 1))
@@ -213,7 +212,7 @@ func TestLimiter_ShadowBudgetsAreCountedAndNeverRefuse(t *testing.T) {
 		"default real allow", "default trial shadow_deny",
 		"default real allow", "default trial shadow_deny",
 		"default real deny", "default trial shadow_deny",
-		"default real near_limit", "default trial shadow_deny"}, seen.take())
+		"default real allow", "default trial shadow_deny"}, seen.take())
 }
 
 // Its counts tell a shadow budget that would refuse nothing from one whose routes
@@ -227,7 +226,7 @@ func TestLimiter_AShadowBudgetThatNeverAppliesIsNeverCounted(t *testing.T) {
 			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limiter.Unlimited }},
 	}
 	l := limiter.Must(limiter.New(newStore(t, new(manual)), budgets,
-		limiter.Config{Observer: seen}))
+		limiter.Config{Observer: seen.observer()}))
 	seen.take()
 	for range 3 {
 		take(t, l, on(alice, "POST /login"), 1)
@@ -243,13 +242,13 @@ func TestLimiter_ShadowIsNotDebitedByARefusedRequest(t *testing.T) {
 	l := limiter.Must(limiter.New(newStore(t, new(manual)), []limiter.Budget{
 		{Name: "real", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(1)},
 		{Name: "trial", Limit: limiter.PerHour(2), Shadow: true},
-	}, limiter.Config{Observer: seen}))
+	}, limiter.Config{Observer: seen.observer()}))
 	for range 5 {
 		take(t, l, alice, 1)
 	}
 	seen.take()
 	take(t, l, bob, 1)
-	assert.Equal(t, []string{"default real near_limit", "default trial shadow_allow"}, seen.take(),
+	assert.Equal(t, []string{"default real allow", "default trial shadow_allow"}, seen.take(),
 		"the trial had one left")
 	take(t, l, carol, 1)
 	assert.Contains(t, seen.take(), "default trial shadow_deny")
@@ -275,7 +274,7 @@ func TestLimiter_CostsOf0AndBelow(t *testing.T) {
 func TestLimiter_PeekChangesNothing(t *testing.T) {
 	seen := new(recorder)
 	l := limiter.Must(limiter.New(newStore(t, new(manual)),
-		[]limiter.Budget{{Name: "b", Limit: limiter.PerHour(2)}}, limiter.Config{Observer: seen}))
+		[]limiter.Budget{{Name: "b", Limit: limiter.PerHour(2)}}, limiter.Config{Observer: seen.observer()}))
 	seen.take()
 	for range 5 {
 		assert.Equal(t, "b allow 1", peek(t, l, alice, 1), "as if it were taken")
@@ -314,8 +313,8 @@ func TestLimiter_ResetFillsTheCallersOwnAccounts(t *testing.T) {
 }
 
 func TestLimiter_ResetNeedsAStoreThatCan(t *testing.T) {
-	l := limiter.Must(limiter.New(pickyStore{Store: newStore(t, new(manual))},
-		[]limiter.Budget{{Name: "b", Limit: limiter.PerSecond(3)}}, limiter.Config{}))
+	l := limiter.Must(limiter.New(pickyStore{Store: newStore(t, new(manual))}, []limiter.Budget{
+		{Name: "b", Limit: limiter.PerSecond(3), OnError: limiter.Closed}}, limiter.Config{}))
 	require.ErrorIs(t, l.Reset(background, alice), errors.ErrUnsupported)
 }
 
@@ -326,7 +325,7 @@ func TestLimiter_ShadowBudgetsThatWouldBlockAreCounted(t *testing.T) {
 		{Name: "real", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10)},
 		{Name: "trial", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10), Shadow: true,
 			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limiter.Blocked }},
-	}, limiter.Config{Observer: seen}))
+	}, limiter.Config{Observer: seen.observer()}))
 	seen.take()
 	for range 2 {
 		require.Contains(t, take(t, l, alice, 1), "real allow")

@@ -1,208 +1,116 @@
 package limiter
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"time"
 )
 
-// Observer receives what a limiter decides; package metrics implements it for
-// Prometheus. Its methods are called with no lock held, by many goroutines, and
-// may call the limiter. A panic in one reaches the caller of the limiter, and
-// what was taken stays taken.
-type Observer interface {
-	// Configured names the limiter and its budgets, from New and Reload.
-	Configured(limiter string, budgets []string)
-	// Decided is called for the budget that decided a Take, and for each shadow
-	// budget that applied.
-	Decided(e DecisionEvent)
-	// Answered is called by an adapter once for each request that it has seen.
-	Answered(e RequestEvent)
+// Observer receives what limiters and their adapters do, as functions that may
+// each be nil. The zero Observer receives nothing. Package metrics has one for
+// Prometheus; combine several with [Observer.And].
+//
+// The functions are called by many goroutines, with no lock held, and may call
+// the limiter. Events are values; an event is complete when it is delivered.
+type Observer struct {
+	// Configured is called by New, and by each Reload that succeeds, with the store
+	// and what it can do.
+	Configured func(limiter string, budgets []Budget, s Store, can Capabilities)
+	// Routes is called when an adapter declares the routes that it serves; see
+	// [Adapter.Routes].
+	Routes func(limiter, transport string, routes []string)
+	// Decided is called after each Take and Reserve that has a Decision, also if a
+	// failure policy made it.
+	Decided func(ctx context.Context, e DecisionEvent)
+	// Answered is called once for each request that an adapter has seen.
+	Answered func(e RequestEvent)
+	// Asked is called after each Take and Peek of a store that can fail, with the name
+	// in its [Capabilities], the time that it took, and the reason of its
+	// *[StoreError], which is empty if the store has decided.
+	Asked func(limiter, store string, took time.Duration, reason string)
 }
 
-// StoreObserver is an Observer that is also told how stores answer that can fail.
-type StoreObserver interface {
-	Observer
-	// ConfiguredStore names the store of a limiter, from New.
-	ConfiguredStore(limiter, store string)
-	// Asked is called after each Take and Peek of a store that is [Fallible].
-	Asked(e StoreEvent)
-}
-
-// AccountCounter is a Store that can say what it holds.
-type AccountCounter interface {
-	// Accounts returns the number of accounts that are not full, and of charges that
-	// were decided on accounts which several keys share for want of room. It may cost
-	// a look at every account.
-	Accounts() (live, overflowTakes int64)
-}
-
-// AccountObserver is an Observer that also shows what stores hold.
-type AccountObserver interface {
-	Observer
-	// ConfiguredAccounts names the store of a limiter, from New. It may be asked at
-	// any time.
-	ConfiguredAccounts(limiter, store string, accounts AccountCounter)
-}
-
-// StoreEvent is one answer of a store.
-type StoreEvent struct {
-	Limiter string
-	Store   string        // its String, such as "redis"; "store" where it has none
-	Took    time.Duration // until the answer or the error
-	Reason  StoreReason   // why it could not decide; empty where it could
-}
-
-// StoreReasons returns all reasons.
-func StoreReasons() []StoreReason { return []StoreReason{Timeout, Unavailable, Ambiguous, Other} }
-
-// introduce tells the observer of the store, as far as it wants to know, and
-// watches the answers of one that can fail.
-func (l *Limiter) introduce() {
-	l.storeName = "store"
-	if named, ok := l.store.(fmt.Stringer); ok {
-		l.storeName = named.String()
-	}
-	if watcher, ok := l.observer.(StoreObserver); ok && canFail(l.store) {
-		l.watcher = watcher
-		watcher.ConfiguredStore(l.name, l.storeName)
-	}
-	if counter, ok := l.store.(AccountCounter); ok {
-		if observer, ok := l.observer.(AccountObserver); ok {
-			observer.ConfiguredAccounts(l.name, l.storeName, counter)
-		}
-	}
-}
-
-// asking returns the time where the watcher wants to know how long the store
-// takes.
-func (l *Limiter) asking() (start time.Time) {
-	if l.watcher != nil {
-		start = time.Now()
-	}
-	return start
-}
-
-// asked tells the watcher how the store answered. A caller that has gone away is
-// no answer of the store.
-func (l *Limiter) asked(start time.Time, err error) {
-	if l.watcher == nil {
-		return
-	}
-	e := StoreEvent{Limiter: l.name, Store: l.storeName, Took: time.Since(start)}
-	if err != nil {
-		var failure *StoreError
-		if !errors.As(err, &failure) {
-			return
-		}
-		e.Reason = failure.Reason
-	}
-	l.watcher.Asked(e)
-}
-
-// DecisionEvent is one budget's part in a decision.
+// DecisionEvent is one decision, with everything that it was made from.
 type DecisionEvent struct {
-	Limiter string
-	Budget  string
-	Verdict Verdict
+	Limiter  string
+	Caller   Caller
+	Cost     int64
+	Decision Decision
+	// Charges has each budget's own result. A shadow budget that blocks the caller
+	// is among them with [Blocked] as its limit. The slice is valid only during the
+	// call; it is empty if no account was needed, such as for a blocked caller.
+	Charges []Charge
+	// Err is nil, or the *[StoreError] because of which a failure policy decided;
+	// then the results of the charges mean nothing.
+	Err error
 }
 
-// Verdict is the outcome label of a budget's decision.
-type Verdict uint8
-
-// The verdicts. NearLimit stands in for an allow that leaves under 20 % of the
-// capacity, so the verdicts of the enforced budgets add up to the decisions.
-const (
-	VerdictAllow Verdict = iota
-	VerdictDeny
-	VerdictNever
-	VerdictShadowDeny
-	VerdictNearLimit
-	VerdictShadowAllow
-	verdicts
-)
-
-var verdictNames = [...]string{
-	"allow", "deny", "never", "shadow_deny", "near_limit", "shadow_allow",
-}
-
-// String returns the label, such as "near_limit".
-func (v Verdict) String() string { return label(verdictNames[:], uint8(v)) }
-
-// Verdicts returns all verdicts.
-func Verdicts() []Verdict { return all(verdicts) }
-
-// all returns the labels below end.
-func all[T ~uint8](end T) []T {
-	labels := make([]T, end)
-	for i := range labels {
-		labels[i] = T(i)
-	}
-	return labels
-}
-
-// label returns the name of i, or "unknown".
-func label(names []string, i uint8) string {
-	if int(i) < len(names) {
-		return names[i]
-	}
-	return "unknown"
-}
-
-// RequestEvent is one request that an adapter answered or let pass.
+// RequestEvent is one request that an adapter has answered or let through.
 type RequestEvent struct {
 	Limiter   string
-	Transport string // "http" or "grpc"
+	Transport string // such as "http" or "grpc"
 	Route     string // the registered pattern, or "unmatched"
-	Answer    Answer
+	// Outcome is "allow", "deny", "never", "unauthenticated", "canceled",
+	// "error_open", "error_closed" or "skipped".
+	Outcome string
 }
 
-// Answer is the outcome label of a request.
-type Answer uint8
-
-// The answers.
-const (
-	AnswerAllow Answer = iota
-	AnswerDeny
-	AnswerNever
-	AnswerUnauthenticated
-	AnswerCanceled
-	AnswerErrorOpen
-	AnswerErrorClosed
-	AnswerSkipped
-	answers
-)
-
-var answerNames = [...]string{"allow", "deny", "never", "unauthenticated", "canceled",
-	"error_open", "error_closed", "skipped"}
-
-// String returns the label, such as "unauthenticated".
-func (a Answer) String() string { return label(answerNames[:], uint8(a)) }
-
-// Answers returns all answers.
-func Answers() []Answer { return all(answers) }
-
-// verdict returns the label of an enforced budget's decision.
-func verdict(d *Decision) Verdict {
-	switch {
-	case d.Outcome == Deny:
-		return VerdictDeny
-	case d.Outcome == Never:
-		return VerdictNever
-	case d.Remaining < nearLimit(d.Limit.Capacity()):
-		return VerdictNearLimit
-	default:
-		return VerdictAllow
+// And returns an Observer that calls the functions of o, then those of other.
+func (o Observer) And(other Observer) Observer {
+	return Observer{
+		Configured: both4(o.Configured, other.Configured),
+		Routes:     both3(o.Routes, other.Routes),
+		Decided:    both2(o.Decided, other.Decided),
+		Answered:   both(o.Answered, other.Answered),
+		Asked:      both4(o.Asked, other.Asked),
 	}
 }
 
-// shadowVerdict returns the label of what a shadow budget said.
-func shadowVerdict(o Outcome) Verdict {
-	if o == Allow {
-		return VerdictShadowAllow
+func both[A any](f, g func(A)) func(A) {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
 	}
-	return VerdictShadowDeny
+	return func(a A) { f(a); g(a) }
 }
 
-// nearLimit returns 20 % of the capacity, rounded up.
-func nearLimit(capacity int64) int64 { return capacity/5 + min(capacity%5, 1) }
+func both2[A, B any](f, g func(A, B)) func(A, B) {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
+	}
+	return func(a A, b B) { f(a, b); g(a, b) }
+}
+
+func both3[A, B, C any](f, g func(A, B, C)) func(A, B, C) {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
+	}
+	return func(a A, b B, c C) { f(a, b, c); g(a, b, c) }
+}
+
+func both4[A, B, C, D any](f, g func(A, B, C, D)) func(A, B, C, D) {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
+	}
+	return func(a A, b B, c C, d D) { f(a, b, c, d); g(a, b, c, d) }
+}
+
+func either[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+// decided reports a decision. The event's charges are those of the request and,
+// after them, the shadow budgets that block the caller.
+func (l *Limiter) decided(ctx context.Context, q *request, c *Caller, cost int64, d *Decision, err error) {
+	charges := q.charges
+	if q.blocked != nil {
+		charges = nil
+	}
+	for _, b := range q.shadows {
+		charge := Charge{Limit: Blocked, Shadow: true, Result: Result{Outcome: Never}}
+		b.key(c, &charge.Key)
+		charges = append(charges, charge)
+	}
+	l.observer.Decided(ctx, DecisionEvent{l.name, *c, cost, *d, charges, err})
+}

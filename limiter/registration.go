@@ -12,7 +12,8 @@ import (
 // unused; remove then takes the budgets out of the store's plan.
 type registration struct {
 	store   Store
-	limiter string // the name
+	plan    func(add, remove []string) // nil: the store has none
+	limiter string                     // the name
 	budgets []registered
 }
 
@@ -58,11 +59,8 @@ func (r *registration) replace(budgets []*budget) []conflict {
 		limit.Burst = limit.Capacity()
 		r.budgets[i] = registered{b.Name, b.Scope, limit}
 	}
-	if store, ok := r.store.(Planner); ok {
-		store.Plan(registeredNames(r.budgets))
-		if old != nil {
-			store.Unplan(registeredNames(old))
-		}
+	if r.plan != nil {
+		r.plan(registeredNames(r.budgets), registeredNames(old))
 	}
 	if !reflect.ValueOf(r.store).Comparable() {
 		return nil
@@ -86,8 +84,8 @@ func (r *registration) remove() {
 		}
 		usage.mu.Unlock()
 	}
-	if store, ok := r.store.(Planner); ok {
-		store.Unplan(registeredNames(r.budgets))
+	if r.plan != nil {
+		r.plan(nil, registeredNames(r.budgets))
 	}
 }
 
@@ -136,13 +134,13 @@ func registeredNames(budgets []registered) []string {
 // different rules.
 func (l *Limiter) warnConflicts(found []conflict) {
 	for _, c := range found {
-		l.Warn(context.Background(), "budget-shared", "another limiter of this store has a "+
+		l.warn(context.Background(), "budget-shared", "another limiter of this store has a "+
 			"budget of this name with a different limit or scope, and both use the same "+
 			"accounts; rename one of them, or give both the same limit and scope",
 			slog.String("budget", c.own.name),
-			slog.String("limit", c.own.limit.String()), slog.String("scope", c.own.scope.String()),
+			slog.String("limit", c.own.limit.String()), slog.String("scope", c.own.scope.names()),
 			slog.String("other_limiter", c.limiter),
 			slog.String("other_limit", c.other.limit.String()),
-			slog.String("other_scope", c.other.scope.String()))
+			slog.String("other_scope", c.other.scope.names()))
 	}
 }

@@ -22,9 +22,16 @@ type unplans struct {
 	done chan string
 }
 
-func (u unplans) Unplan(budgets []string) {
-	u.Store.Unplan(budgets)
-	u.done <- fmt.Sprint(budgets)
+func (u unplans) Capabilities() limiter.Capabilities {
+	can := u.Store.Capabilities()
+	plan := can.Plan
+	can.Plan = func(add, remove []string) {
+		plan(add, remove)
+		if len(remove) > 0 {
+			u.done <- fmt.Sprint(remove)
+		}
+	}
+	return can
 }
 
 func newUnplans(t *testing.T, maxAccounts, limiters int) unplans {
@@ -53,7 +60,8 @@ func (u unplans) collect(t *testing.T, n int) (left []string) {
 }
 
 func hourly(name string, tokens int64) []limiter.Budget {
-	return []limiter.Budget{{Name: name, Scope: limiter.ByPrincipal, Limit: limiter.PerHour(tokens)}}
+	return []limiter.Budget{{Name: name, Scope: limiter.ByPrincipal, Limit: limiter.PerHour(tokens),
+		OnError: limiter.Closed}}
 }
 
 func takeAs(t *testing.T, l *limiter.Limiter, id string) limiter.Decision {

@@ -2,10 +2,7 @@ package limiter_test
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,32 +131,15 @@ func TestReload_AddsAndRemovesBudgets(t *testing.T) {
 	assert.True(t, strings.HasPrefix(take(t, l, alice, 1), "a allow 3"), "what was used stays used")
 }
 
-// planner is a store that is told of budgets.
-type planner struct {
-	limiter.Store
-	told []string
-}
-
-func (p *planner) Plan(budgets []string)   { p.told = append(p.told, "plan "+fmt.Sprint(budgets)) }
-func (p *planner) Unplan(budgets []string) { p.told = append(p.told, "unplan "+fmt.Sprint(budgets)) }
-
-func TestReload_TellsTheStoreWhatComesAndWhatGoes(t *testing.T) {
-	store := &planner{Store: newStore(t, new(manual))}
-	l := limiter.Must(limiter.New(store, []limiter.Budget{{Name: "a", Limit: limiter.PerHour(1)}},
-		limiter.Config{}))
-	require.Error(t, l.Reload(nil))
-	require.NoError(t, l.Reload([]limiter.Budget{{Name: "b", Limit: limiter.PerHour(1)}}))
-	assert.Equal(t, []string{"plan [a]", "plan [b]", "unplan [a]"}, store.told)
-}
-
 func TestReload_LogsABudgetWhoseScopeChanges(t *testing.T) {
 	var log bytes.Buffer
+	events := new(charges)
 	budget := func(s limiter.Scope) []limiter.Budget {
 		return []limiter.Budget{{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5)},
 			{Name: "b", Scope: s, Limit: limiter.PerHour(5)}}
 	}
 	l := limiter.Must(limiter.New(newStore(t, new(manual)), budget(limiter.ByPrincipal),
-		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+		limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observer: events.observer()}))
 	take(t, l, alice, 3)
 	require.NoError(t, l.Reload(budget(limiter.ByPrincipal)))
 	require.NoError(t, l.Reload(budget(limiter.ByPrincipal|limiter.ByTenant)))
@@ -167,7 +147,7 @@ func TestReload_LogsABudgetWhoseScopeChanges(t *testing.T) {
 	assert.Equal(t, "b allow 2", peek(t, l, alice, 0))
 
 	require.NoError(t, l.Reload(budget(limiter.ByTenant)))
-	assert.Equal(t, map[string]int64{"own": 2, "b": 5}, remaining(t, l, alice), "full again")
+	assert.Equal(t, map[string]int64{"own": 2, "b": 5}, remaining(t, l, events, alice), "full again")
 	for _, part := range []string{"level=WARN", "code=scope-changed", "budget=b",
 		"old=ByTenant|ByPrincipal new=ByTenant\n"} {
 		assert.Contains(t, log.String(), part)
@@ -178,24 +158,4 @@ func TestReload_LogsABudgetWhoseScopeChanges(t *testing.T) {
 	require.NoError(t, l.Reload([]limiter.Budget{{Name: "c", Limit: limiter.PerHour(5)}}))
 	require.NoError(t, l.Reload(budget(0)))
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "a budget that is new changes no scope")
-}
-
-// What an adapter does not accept, Reload does not replace.
-func TestLimiter_ReloadAsksTheAdaptersAboutRoutes(t *testing.T) {
-	b := limiter.Budget{Name: "b", Limit: limiter.PerHour(1)}
-	l, _ := newLimiter(t, b)
-	refuse := errors.New("no such route")
-	l.CheckRoutes(func(budgets []limiter.Budget) error {
-		if slices.Contains(budgets[0].Routes, "/missing") {
-			return refuse
-		}
-		l.CheckRoutes(func([]limiter.Budget) error { return nil }) // no lock is held
-		return nil
-	})
-	missing, other := b, b
-	missing.Routes, other.Routes = []string{"/missing"}, []string{"/other"}
-	require.ErrorIs(t, l.Reload([]limiter.Budget{missing}), refuse)
-	assert.Empty(t, l.Budgets()[0].Routes)
-	require.NoError(t, l.Reload([]limiter.Budget{other}))
-	assert.Equal(t, []string{"/other"}, l.Budgets()[0].Routes)
 }

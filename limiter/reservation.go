@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync/atomic"
 )
@@ -15,7 +14,7 @@ import (
 // to settle.
 //
 // A Settle or Cancel that certainly changed nothing may be called again: its error
-// is a *[StoreError] with the reason [Unavailable] or [Timeout], a *[CostError] or
+// is a *[StoreError] with the reason "unavailable" or "timeout", a *[CostError] or
 // a *[ConfigError]. After any other error the correction may have been made, so
 // the reservation counts as settled, and no token is ever given back twice. While
 // one call is in flight, others return [ErrReceipt].
@@ -40,36 +39,20 @@ type Reservation struct {
 	charges []Charge
 	fixed   []bool // charges of PerRequest budgets
 	open    atomic.Bool
+	done    atomic.Bool // settled without an error; prior may be left
+
+	prior   *Reservation                // an earlier part of the same request, or nil
+	next    atomic.Pointer[Reservation] // a later part, which settles this one, too
+	handled atomic.Bool                 // the handler has called [Settle]
 }
 
 // Reserve takes cost from the budgets of c as Take does, to be settled later.
 // The error is that of Take; the Reservation is not nil, and carries its
 // Decision, where that is valid.
 func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservation, error) {
-	return l.ReserveEach(ctx, c, cost, nil)
-}
-
-// ReserveMore is for adapters: it is Reserve for the rest of a request that was
-// charged in part already, so that budgets PerRequest have their 1 and take none.
-func (l *Limiter) ReserveMore(ctx context.Context, c Caller, cost int64) (*Reservation, error) {
 	q := l.borrow()
 	defer l.giveBack(q)
-	q.more = true
 	return l.reserve(ctx, q, &c, cost)
-}
-
-// ReserveEach is for adapters: it is to Reserve what TakeEach is to Take. A nil
-// each is not called.
-func (l *Limiter) ReserveEach(
-	ctx context.Context, c Caller, cost int64, each func(*Budget, *Charge),
-) (*Reservation, error) {
-	q := l.borrow()
-	defer l.giveBack(q)
-	r, err := l.reserve(ctx, q, &c, cost)
-	if each != nil && err == nil {
-		q.show(each)
-	}
-	return r, err
 }
 
 func (l *Limiter) reserve(
@@ -92,7 +75,7 @@ func (r *Reservation) keep(q *request) {
 	r.charges = make([]Charge, 0, len(q.charges))
 	r.fixed = make([]bool, 0, len(q.charges))
 	for i := range q.charges {
-		if q.charges[i].Receipt.valid {
+		if q.charges[i].Receipt.Valid {
 			r.charges = append(r.charges, q.charges[i])
 			r.fixed = append(r.fixed, q.budgets[i].PerRequest)
 		}
@@ -116,18 +99,76 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if err := checkCost(actual); err != nil {
 		return err
 	}
-	return r.settle(ctx, func(i int) int64 {
+	if r.handled.Load() {
+		return ErrReceipt // only the handler may try again
+	}
+	return r.settleAll(ctx, actual)
+}
+
+// settleAll settles all parts of a request, the last one first.
+func (r *Reservation) settleAll(ctx context.Context, actual int64) error {
+	if next := r.next.Load(); next != nil {
+		return next.settleAll(ctx, actual)
+	}
+	return r.settleParts(ctx, actual)
+}
+
+func (r *Reservation) settleParts(ctx context.Context, actual int64) error {
+	before := min(actual, r.prior.total()) // is for the earlier parts to keep
+	err := r.settle(ctx, func(i int) int64 {
 		if r.fixed[i] {
 			return 0
 		}
-		return actual - r.cost
+		return max(actual-before-r.cost, -r.charges[i].Cost)
 	})
+	return r.alsoPrior(err, func(prior *Reservation) error { return prior.settleParts(ctx, before) })
+}
+
+// alsoPrior settles the earlier part by f, if this one is settled, now or by a call
+// whose error came from the earlier part.
+func (r *Reservation) alsoPrior(err error, f func(prior *Reservation) error) error {
+	settled := err == nil || err == ErrReceipt && r.done.Load()
+	if settled && r.prior != nil && r.prior.open.Load() {
+		return f(r.prior)
+	}
+	return err
+}
+
+// settleByHandler is Settle for the handler of a request: from then on only the
+// handler settles it, so that no rule of an adapter overrules what it said.
+func (r *Reservation) settleByHandler(ctx context.Context, actual int64) error {
+	if err := checkCost(actual); err != nil {
+		return err
+	}
+	for part := r; part != nil; part = part.prior {
+		part.handled.Store(true)
+	}
+	return r.settleAll(ctx, actual)
+}
+
+// total returns what r and the earlier parts have reserved.
+func (r *Reservation) total() (sum int64) {
+	for ; r != nil; r = r.prior {
+		sum += r.cost
+	}
+	return sum
 }
 
 // Cancel gives back all that was reserved, for work that was not done. Its
 // errors are those of Settle.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	return r.settle(ctx, func(i int) int64 { return -r.charges[i].Cost })
+	if r.handled.Load() {
+		return ErrReceipt
+	}
+	if next := r.next.Load(); next != nil {
+		return next.Cancel(ctx)
+	}
+	return r.cancelParts(ctx)
+}
+
+func (r *Reservation) cancelParts(ctx context.Context) error {
+	err := r.settle(ctx, func(i int) int64 { return -r.charges[i].Cost })
+	return r.alsoPrior(err, func(prior *Reservation) error { return prior.cancelParts(ctx) })
 }
 
 func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) error {
@@ -140,11 +181,14 @@ func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) 
 		charges[i].Cost = correction(i)
 		changed = changed || charges[i].Cost != 0
 	}
-	if !changed {
-		return nil
+	var err error
+	if changed {
+		err = r.store.Settle(context.WithoutCancel(ctx), charges)
 	}
-	err := r.store.Settle(context.WithoutCancel(ctx), charges)
-	if err != nil && changedNothing(err, charges) {
+	switch {
+	case err == nil:
+		r.done.Store(true)
+	case changedNothing(err, charges):
 		r.open.Store(true)
 	}
 	return err
@@ -154,41 +198,15 @@ func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) 
 // corrected none of the charges.
 func changedNothing(err error, charges []Charge) bool {
 	for i := range charges {
-		if !charges[i].Receipt.valid {
+		if !charges[i].Receipt.Valid {
 			return false // the store has consumed it
 		}
 	}
 	var store *StoreError
 	if errors.As(err, &store) {
-		return store.Reason == Unavailable || store.Reason == Timeout
+		return store.Reason == unavailable || store.Reason == timeout
 	}
 	var cost *CostError
 	var config *ConfigError
 	return errors.As(err, &cost) || errors.As(err, &config)
-}
-
-// CheckSettle is for stores: it returns [ErrReceipt] for the first charge that
-// has no receipt, or a *[CostError] for one that credits more than was taken.
-func CheckSettle(charges []Charge) error {
-	for i := range charges {
-		_, taken, _, ok := charges[i].Receipt.Taken()
-		if !ok {
-			return ErrReceipt
-		}
-		if charges[i].Cost < -taken {
-			return &CostError{charges[i].Cost, -taken, math.MaxInt64}
-		}
-	}
-	return nil
-}
-
-// CheckTake is for stores: it returns a *[CostError] for the first charge whose
-// cost is negative.
-func CheckTake(charges []Charge) error {
-	for i := range charges {
-		if err := checkCost(charges[i].Cost); err != nil {
-			return err
-		}
-	}
-	return nil
 }

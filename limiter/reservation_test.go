@@ -32,7 +32,7 @@ func reserve(t *testing.T, l *limiter.Limiter, cost int64) *limiter.Reservation 
 func TestReservation_SettleReplacesTheReservedCost(t *testing.T) {
 	for _, algorithm := range []limiter.Algorithm{
 		limiter.TokenBucket, limiter.FixedWindow, limiter.RollingLog} {
-		t.Run(algorithm.String(), func(t *testing.T) {
+		t.Run(algorithmName(algorithm), func(t *testing.T) {
 			l, _ := newLimiter(t, limiter.Budget{Name: "b",
 				Limit: limiter.Limit{Algorithm: algorithm, Tokens: 20, Per: time.Minute}})
 			less, same, more := reserve(t, l, 5), reserve(t, l, 5), reserve(t, l, 5)
@@ -104,33 +104,6 @@ func TestReservation_MoreThanWasReservedIsADebt(t *testing.T) {
 	assert.Equal(t, "b allow 0", take(t, l, alice, 0), "a cost of 0 is free, also in debt")
 	clock.add(11 * time.Second)
 	assert.Equal(t, "b allow 0", take(t, l, alice, 1))
-}
-
-func TestReserveMore_IsNoOtherRequestToBudgetsPerRequest(t *testing.T) {
-	l, _ := newLimiter(t, limiter.Budget{Name: "cost", Limit: limiter.PerHour(10)},
-		limiter.Budget{Name: "requests", Limit: limiter.PerHour(1), PerRequest: true})
-	require.Equal(t, "requests allow 0", take(t, l, alice, 1))
-	r, err := l.ReserveMore(background, alice, 5)
-	require.NoError(t, err)
-	require.True(t, r.Decision.Allowed())
-	assert.Equal(t, map[string]int64{"cost": 4, "requests": 0}, remaining(t, l, alice))
-	require.NoError(t, r.Settle(background, 2))
-	assert.Equal(t, map[string]int64{"cost": 7, "requests": 0}, remaining(t, l, alice))
-	assert.Equal(t, "requests deny 1h0m0s", take(t, l, alice, 1), "the next request is one again")
-	r, err = l.ReserveMore(background, alice, 8)
-	require.NoError(t, err)
-	assert.Equal(t, limiter.Deny, r.Decision.Outcome)
-}
-
-// remaining returns what is left in each budget of c, by a request of no cost that
-// a budget PerRequest without tokens refuses.
-func remaining(t *testing.T, l *limiter.Limiter, c limiter.Caller) map[string]int64 {
-	left := map[string]int64{}
-	_, err := l.TakeEach(t.Context(), c, 0, func(b *limiter.Budget, c *limiter.Charge) {
-		left[b.Name] = c.Result.Remaining
-	})
-	require.NoError(t, err)
-	return left
 }
 
 func TestReservation_PerRequestBudgetsKeepTheirOne(t *testing.T) {
@@ -210,25 +183,4 @@ func TestReservation_CancelAfterTheWindowHasEndedChangesNothing(t *testing.T) {
 		require.NoError(t, r.Cancel(background))
 		assert.Equal(t, "b allow 2", peek(t, l, alice, 0), "%v", algorithm)
 	}
-}
-
-func TestReserveEach_ShowsTheBudgetsThatWereChargedAndHoldsThem(t *testing.T) {
-	l, _ := newLimiter(t,
-		limiter.Budget{Name: "a", Limit: limiter.PerHour(10)},
-		limiter.Budget{Name: "b", Limit: limiter.PerHour(20)})
-	left := map[string]int64{}
-	show := func(b *limiter.Budget, c *limiter.Charge) { left[b.Name] = c.Result.Remaining }
-	r, err := l.ReserveEach(background, alice, 4, show)
-	require.NoError(t, err)
-	assert.Equal(t, map[string]int64{"a": 6, "b": 16}, left)
-	require.NoError(t, r.Settle(background, 1))
-	_, err = l.TakeEach(background, alice, 0, show)
-	require.NoError(t, err)
-	assert.Equal(t, map[string]int64{"a": 9, "b": 19}, left)
-
-	clear(left)
-	r, err = l.ReserveEach(background, alice, -1, show)
-	require.Error(t, err)
-	assert.Empty(t, left)
-	assert.ErrorIs(t, r.Settle(background, 0), limiter.ErrReceipt)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // settleFails is a store whose next Settles fail, before or after they did it.
@@ -45,20 +46,20 @@ func (s *settleFails) Settle(ctx context.Context, charges []limiter.Charge) erro
 
 func newSettleFails(t *testing.T, errs ...error) (*settleFails, *limiter.Limiter) {
 	s := &settleFails{Store: newStore(t, new(manual)), errs: errs}
-	l := limiter.Must(limiter.New(s, []limiter.Budget{{Name: "b", Limit: limiter.PerHour(5),
-		OnError: limiter.Closed}}, limiter.Config{}))
-	return s, l
+	return s, limiter.Must(limiter.New(s, failClosed, limiter.Config{}))
 }
 
-func storeError(reason limiter.StoreReason) error {
+var failClosed = []limiter.Budget{{Name: "b", Limit: limiter.PerHour(5), OnError: limiter.Closed}}
+
+func storeError(reason string) error {
 	return &limiter.StoreError{Reason: reason, Err: errors.New("no answer")}
 }
 
 func TestReservation_ASettleThatChangedNothingCanBeCalledAgain(t *testing.T) {
 	for name, err := range map[string]error{
-		"unavailable": storeError(limiter.Unavailable),
-		"timeout":     storeError(limiter.Timeout),
-		"wrapped":     fmt.Errorf("mine: %w", storeError(limiter.Unavailable)),
+		"unavailable": storeError(storekit.Unavailable),
+		"timeout":     storeError(storekit.Timeout),
+		"wrapped":     fmt.Errorf("mine: %w", storeError(storekit.Unavailable)),
 		"cost":        &limiter.CostError{Cost: 9},
 		"config":      &limiter.ConfigError{Field: "Limit"},
 	} {
@@ -82,8 +83,8 @@ func TestReservation_ASettleThatChangedNothingCanBeCalledAgain(t *testing.T) {
 
 func TestReservation_ASettleThatMayHaveHappenedIsNotCalledAgain(t *testing.T) {
 	for name, err := range map[string]error{
-		"ambiguous":   storeError(limiter.Ambiguous),
-		"other":       storeError(limiter.Other),
+		"ambiguous":   storeError(storekit.Ambiguous),
+		"other":       storeError(storekit.Other),
 		"no reason":   storeError(""),
 		"foreign":     errors.New("connection reset"),
 		"context":     context.DeadlineExceeded,
@@ -104,7 +105,7 @@ func TestReservation_ASettleThatMayHaveHappenedIsNotCalledAgain(t *testing.T) {
 }
 
 func TestReservation_AConsumedReceiptIsNotSettledAgain(t *testing.T) {
-	s, l := newSettleFails(t, storeError(limiter.Unavailable))
+	s, l := newSettleFails(t, storeError(storekit.Unavailable))
 	s.consumes = true
 	r := reserve(t, l, 3)
 	require.Error(t, r.Settle(background, 1))
@@ -112,7 +113,7 @@ func TestReservation_AConsumedReceiptIsNotSettledAgain(t *testing.T) {
 }
 
 func TestReservation_ASettleThatCorrectsNothingAsksNoStore(t *testing.T) {
-	s, l := newSettleFails(t, storeError(limiter.Unavailable))
+	s, l := newSettleFails(t, storeError(storekit.Unavailable))
 	require.NoError(t, reserve(t, l, 2).Settle(background, 2))
 	assert.Zero(t, s.calls)
 }
@@ -120,11 +121,11 @@ func TestReservation_ASettleThatCorrectsNothingAsksNoStore(t *testing.T) {
 func TestReservation_ManyRetriesOfOneSettleCountOnce(t *testing.T) {
 	errs := make([]error, 20)
 	for i := range errs {
-		errs[i] = storeError(limiter.Unavailable)
+		errs[i] = storeError(storekit.Unavailable)
 	}
-	s, l := newSettleFails(t, errs...)
+	s, _ := newSettleFails(t, errs...)
 	locked := &lockedSettle{settleFails: s}
-	l = limiter.Must(limiter.New(locked, l.Budgets(), limiter.Config{}))
+	l := limiter.Must(limiter.New(locked, failClosed, limiter.Config{}))
 	r := reserve(t, l, 5)
 	var done atomic.Int64
 	var group sync.WaitGroup
@@ -138,7 +139,7 @@ func TestReservation_ManyRetriesOfOneSettleCountOnce(t *testing.T) {
 				if settle() == nil {
 					done.Add(1)
 				}
-				_ = l.Reload(l.Budgets())
+				_ = l.Reload(failClosed)
 			}
 		})
 	}
@@ -171,9 +172,9 @@ type fickle struct{ limiter.Store }
 func (s fickle) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
 	_, _ = s.Store.Take(ctx, charges)
 	for i := range charges {
-		charges[i].Receipt = limiter.NewReceipt(0, 5, 0)
+		charges[i].Receipt = limiter.Receipt{Taken: 5, Valid: true}
 	}
-	return limiter.Decision{}, storeError(limiter.Ambiguous)
+	return limiter.Decision{}, storeError(storekit.Ambiguous)
 }
 
 func TestReservation_ATakeThatFailedLeavesNothingToSettle(t *testing.T) {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // slow is a store that never answers in time.
 type slow struct{ *memstore.Store }
 
 func (slow) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
-	return limiter.Decision{}, &limiter.StoreError{Reason: limiter.Timeout, Err: assert.AnError}
+	return limiter.Decision{}, &limiter.StoreError{Reason: storekit.Timeout, Err: assert.AnError}
 }
 
 func answer(l limiter.Limit) func(context.Context, limiter.Caller) limiter.Limit {
@@ -46,7 +47,7 @@ func TestLimiter_OfEqualAnswersTheFirstNameDecides(t *testing.T) {
 	assert.Equal(t, "a", d.Budget)
 	var failed *limiter.StoreError
 	require.ErrorAs(t, err, &failed)
-	assert.Equal(t, limiter.Timeout, failed.Reason, "as the store has it")
+	assert.Equal(t, storekit.Timeout, failed.Reason, "as the store has it")
 }
 
 // Where the budget that bounds it is left out, a budget by workload is too,
@@ -69,30 +70,15 @@ func TestLimiter_WithoutAnObserverOrABudgetNothingIsReported(t *testing.T) {
 	budgets := []limiter.Budget{{Name: "a", Limit: limiter.PerHour(1), Routes: []string{"r"}}}
 	var seen recorder
 	l := limiter.Must(limiter.New(newStore(t, new(manual)), budgets,
-		limiter.Config{Observer: &seen}))
+		limiter.Config{Observer: seen.observer()}))
 	seen.take()
 	_, err := l.Take(t.Context(), limiter.Caller{Route: "other"}, 1)
 	require.NoError(t, err)
 	assert.Empty(t, seen.take())
 
 	l = limiter.Must(limiter.New(newStore(t, new(manual)), budgets, limiter.Config{}))
-	assert.NotPanics(t, func() { l.Answered("http", "r", limiter.AnswerAllow) })
-}
-
-func TestLimiter_ReserveEachShowsWhatWasCharged(t *testing.T) {
-	l := limiter.Must(limiter.New(newStore(t, new(manual)),
-		alike(limiter.Budget{Limit: limiter.PerHour(3)}, "a", "b"), limiter.Config{}))
-	var seen []string
-	each := func(b *limiter.Budget, c *limiter.Charge) {
-		assert.Equal(t, b.Name, c.Key.Budget)
-		seen = append(seen, b.Name)
-	}
-	r, err := l.ReserveEach(t.Context(), limiter.Caller{}, 2, each)
-	require.NoError(t, err)
-	assert.True(t, r.Decision.Allowed())
-	assert.Equal(t, []string{"a", "b"}, seen)
-	seen = nil
-	_, err = l.ReserveEach(t.Context(), limiter.Caller{}, -1, each)
-	assert.Error(t, err)
-	assert.Empty(t, seen)
+	assert.NotPanics(t, func() {
+		_, err = l.Adapter().Take(t.Context(), &limiter.Request{Transport: "http"})
+	})
+	assert.NoError(t, err)
 }

@@ -33,22 +33,10 @@ type Result struct {
 // written by stores and opaque to all others; the zero value says that nothing
 // was taken. A copy is a second receipt: settle one of them.
 type Receipt struct {
-	at    int64
-	taken int64
-	place uint64
-	valid bool
-}
-
-// NewReceipt is for stores: taken tokens at the instant at, in nanoseconds since
-// the Unix epoch, from the account at place, a number of the store's own.
-func NewReceipt(at, taken int64, place uint64) Receipt {
-	return Receipt{at, taken, place, true}
-}
-
-// Taken is for stores: it returns what NewReceipt was given, and whether this is
-// a receipt at all.
-func (r Receipt) Taken() (at, taken int64, place uint64, ok bool) {
-	return r.at, r.taken, r.place, r.valid
+	At    int64  // the instant of the Take, in nanoseconds since the Unix epoch
+	Taken int64  // tokens
+	Place uint64 // which account: a number of the store's own
+	Valid bool   // false: nothing was taken, or it is settled already
 }
 
 // Store keeps accounts. Package storetest is this promise as a test suite; the
@@ -105,25 +93,4 @@ type Store interface {
 	Take(ctx context.Context, charges []Charge) (Decision, error)
 	Peek(ctx context.Context, charges []Charge) (Decision, error)
 	Settle(ctx context.Context, charges []Charge) error
-}
-
-// Resetter is a Store that can make accounts full again, whatever was used of
-// them; [Limiter.Reset] needs it.
-type Resetter interface {
-	Reset(ctx context.Context, charges []Charge) error
-}
-
-// Planner is a Store that divides its memory among the budgets that use it. A
-// [Limiter] calls Plan with their names, at New and at Reload, and Unplan with
-// those that it planned before. Unplan is also called after the garbage collector
-// has found a Limiter unused, by a goroutine of the runtime: it must not block.
-type Planner interface {
-	Plan(budgets []string)
-	Unplan(budgets []string)
-}
-
-// Fallible is a Store that says whether it can fail. Where it can, each [Budget]
-// must say by OnError what then holds; a store that is not Fallible never fails.
-type Fallible interface {
-	CanFail() bool
 }

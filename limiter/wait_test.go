@@ -201,7 +201,7 @@ func TestBucketWait_ReturnsAtOnceWhileThereAreTokens(t *testing.T) {
 // A bubble begins at a whole second that is a multiple of ten.
 func TestBucketWait_WaitsForWindowsAndLogs(t *testing.T) {
 	for _, algorithm := range []limiter.Algorithm{limiter.FixedWindow, limiter.RollingLog} {
-		t.Run(algorithm.String(), func(t *testing.T) {
+		t.Run(algorithmName(algorithm), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, limiter.Limit{Algorithm: algorithm, Tokens: 3, Per: 10 * time.Second})
 				ctx, cancel := context.WithTimeout(t.Context(), 31*time.Second)
@@ -258,7 +258,7 @@ func TestBucketWait_EightThousandWithDeadlinesAreServedOrRefusedAtOnce(t *testin
 		{Algorithm: limiter.FixedWindow, Tokens: 100, Per: time.Second},
 		{Algorithm: limiter.RollingLog, Tokens: 100, Per: time.Second},
 	} {
-		t.Run(l.Algorithm.String(), func(t *testing.T) {
+		t.Run(algorithmName(l.Algorithm), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := newLine(t, l)
 				turn := func(place int) time.Duration { // counted from 0

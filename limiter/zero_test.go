@@ -20,21 +20,20 @@ func TestLimiter_TheZeroLimiterSaysSo(t *testing.T) {
 	r, err := l.Reserve(background, alice, 1)
 	require.ErrorAs(t, err, &config)
 	require.ErrorIs(t, r.Settle(background, 0), limiter.ErrReceipt)
-	_, err = l.ReserveMore(background, alice, 1)
-	require.ErrorAs(t, err, &config)
-	_, err = l.TakeEach(background, alice, 1, nil)
-	require.ErrorAs(t, err, &config)
 	require.ErrorAs(t, l.Reset(background, alice), &config)
 	require.ErrorAs(t, l.Reload([]limiter.Budget{{Name: "a", Limit: limiter.PerHour(1)}}), &config)
 
-	_, ok := l.Budget("a")
-	assert.False(t, ok)
-	assert.Empty(t, l.Budgets())
 	assert.Empty(t, l.Name(), "which is how an adapter can tell")
-	assert.False(t, l.CanFail())
-	assert.Zero(t, l.InvalidLimits())
-	l.Answered("http", "GET /", limiter.AnswerAllow)
-	l.Warn(background, "code", "the zero Limiter logs to the default logger")
+	a := l.Adapter()
+	_, err = a.Setup("http", false, nil)
+	require.ErrorAs(t, err, &config)
+	request := limiter.Request{Caller: alice, Cost: 1}
+	_, err = a.Take(background, &request)
+	require.ErrorAs(t, err, &config)
+	assert.False(t, request.Decision.Allowed())
+	require.NoError(t, a.Check(), "there is nothing to check")
+	a.Routes("http", "GET /")
+	a.Warn(background, "code", "the zero Limiter logs to the default logger")
 }
 
 func TestReservation_TheZeroReservationHasNothingToSettle(t *testing.T) {

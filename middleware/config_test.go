@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 )
 
 func TestNew_NamesTheFieldThatIsWrong(t *testing.T) {
-	f := newFixture(t, perHour(1), limiter.Budget{Name: "shared", Limit: limiter.PerSecond(1)})
+	f := newFixture(t, perHour(1))
 	tests := []struct {
 		field string
 		cfg   middleware.Config
@@ -30,9 +31,6 @@ func TestNew_NamesTheFieldThatIsWrong(t *testing.T) {
 		{"Config.Headers", middleware.Config{Headers: 9}},
 		{"Config.Jitter", middleware.Config{Jitter: -1}},
 		{"Config.Jitter", middleware.Config{Jitter: time.Hour + 1}},
-		{"Config.Public[1]", middleware.Config{Public: []string{"shared", "shraed"}}},
-		{"Config.Unavailable[0]", middleware.Config{Unavailable: []string{""}}},
-		{"Config.Unavailable[0]", middleware.Config{Unavailable: []string{"all"}}}, // one caller's
 	}
 	for _, tt := range tests {
 		m, err := middleware.New(f.limiter, byUser, keying.Pattern, tt.cfg)
@@ -42,8 +40,7 @@ func TestNew_NamesTheFieldThatIsWrong(t *testing.T) {
 			assert.Equal(t, tt.field, config.Field)
 		}
 	}
-	_, err := middleware.New(f.limiter, byUser, keying.Pattern, middleware.Config{
-		Public: []string{"shared"}, Unavailable: []string{"shared"}, Jitter: time.Hour})
+	_, err := middleware.New(f.limiter, byUser, keying.Pattern, middleware.Config{Jitter: time.Hour})
 	assert.NoError(t, err)
 }
 
@@ -58,11 +55,11 @@ func TestNew_RefusesALimiterThatNewDidNotMake(t *testing.T) {
 }
 
 func TestConfig_ASharedBudgetMayAnswer503(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "service", Limit: limiter.PerMinute(1)})
+	f := newFixture(t, limiter.Budget{Name: "service", Limit: limiter.PerMinute(1),
+		Unavailable: true, Public: true})
 	var cost int64
-	cfg := costs(&cost)
-	cfg.Unavailable, cfg.Public = []string{"service"}, []string{"service"}
-	server := serve(t, f.middleware(t, byAddress, keying.Pattern, cfg)(http.NotFoundHandler()))
+	server := serve(t, f.middleware(t, byAddress, keying.Pattern, costs(&cost))(
+		http.NotFoundHandler()))
 	cost = 1
 	exchange(t, server, "GET", "/", "")
 	resp, body := exchange(t, server, "GET", "/", "")
@@ -176,6 +173,123 @@ func TestConfig_OnlyTheFinalAnswerCarriesTheRefusal(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// hiding is a ResponseWriter of the service that cannot be unwrapped.
+type hiding struct{ http.ResponseWriter }
+
+// unwrapping can be.
+type unwrapping struct{ http.ResponseWriter }
+
+func (u unwrapping) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// Deny writes what the middleware would have written, whatever wraps the writer.
+func TestDeny_WritesTheDefaultAnswer(t *testing.T) {
+	tests := map[string]struct {
+		budget limiter.Budget
+		who    keying.Who
+		cost   int64
+	}{
+		"deny":        {perHour(1), byUser, 1},
+		"never":       {perHour(1), byUser, 2},
+		"shared":      {limiter.Budget{Name: "all", Limit: limiter.PerHour(1)}, byUser, 1},
+		"unavailable": {limiter.Budget{Name: "all", Limit: limiter.PerHour(1), Unavailable: true}, byUser, 1},
+		"mistake":     {perHour(1), byUser, -1},
+		"nobody":      {perHour(1), keying.Authenticated(keying.Refuse("Basic")), 1},
+	}
+	wrappers := map[string]func(http.ResponseWriter) http.ResponseWriter{
+		"not-wrapped": func(w http.ResponseWriter) http.ResponseWriter { return w },
+		"unwrapping":  func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{w} },
+		"hiding":      func(w http.ResponseWriter) http.ResponseWriter { return hiding{w} },
+		"both": func(w http.ResponseWriter) http.ResponseWriter {
+			return hiding{unwrapping{hiding{w}}}
+		},
+	}
+	answer := func(t *testing.T, f *fixture, who keying.Who, cfg middleware.Config, method, user string) string {
+		t.Helper()
+		server := serve(t, authenticate(f.middleware(t, who, keying.Pattern, cfg)(http.HandlerFunc(noop))))
+		exchange(t, server, method, "/", user)
+		resp, body := exchange(t, server, method, "/", user)
+		return golden(resp, body)
+	}
+	for name, tt := range tests {
+		for wrapper, wrap := range wrappers {
+			for _, method := range []string{"GET", "HEAD"} {
+				t.Run(name+"/"+wrapper+"/"+method, func(t *testing.T) {
+					user := "alice"
+					if name == "nobody" {
+						user = ""
+					}
+					cfg := costs(&tt.cost)
+					want := answer(t, newFixture(t, tt.budget), tt.who, cfg, method, user)
+					asked := 0
+					cfg.Denied = func(w http.ResponseWriter, r *http.Request, _ limiter.Decision) {
+						asked++
+						middleware.Deny(wrap(w), r)
+					}
+					cfg.Failed = func(w http.ResponseWriter, r *http.Request, _ error) {
+						asked++
+						middleware.Deny(wrap(w), r)
+					}
+					assert.Equal(t, want, answer(t, newFixture(t, tt.budget), tt.who, cfg, method, user))
+					assert.Positive(t, asked)
+				})
+			}
+		}
+	}
+}
+
+func TestDeny_ElsewhereNamesNoBudget(t *testing.T) {
+	w := httptest.NewRecorder()
+	middleware.Deny(w, httptest.NewRequest("GET", "/", nil))
+	assert.Equal(t, 429, w.Code)
+	assert.Contains(t, w.Body.String(), `"violated-policies":[]`)
+}
+
+// Services that write their own answers may say who was refused.
+func TestConfig_DeniedAndFailedFindTheCaller(t *testing.T) {
+	down, err := limiter.New(failing{err: errors.New("down")}, []limiter.Budget{{Name: "all",
+		Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(1), OnError: limiter.Closed}},
+		limiter.Config{})
+	require.NoError(t, err)
+	alice := limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: "alice"},
+		Route: keying.Unmatched}
+	for _, tt := range []struct {
+		name   string
+		l      *limiter.Limiter
+		caller bool
+		cost   int64
+		user   string
+		want   limiter.Caller
+	}{
+		{"denied", newFixture(t, perHour(1)).limiter, true, 1, "alice", alice},
+		{"never", newFixture(t, perHour(1)).limiter, true, 2, "alice", alice},
+		{"store", down, true, 1, "alice", alice},
+		{"mistake", newFixture(t, perHour(1)).limiter, true, -1, "alice", alice},
+		{"nobody", newFixture(t, perHour(1)).limiter, true, 1, "", limiter.Caller{}},
+		{"not-asked-for", newFixture(t, perHour(1)).limiter, false, 1, "alice", limiter.Caller{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := 0
+			find := func(r *http.Request) {
+				asked++
+				got, ok := keying.CallerFrom(r.Context())
+				assert.Equal(t, tt.want, got)
+				assert.Equal(t, tt.want != limiter.Caller{}, ok)
+				assert.ErrorIs(t, middleware.Settle(r.Context(), 0), limiter.ErrReceipt)
+			}
+			cfg := costs(&tt.cost)
+			cfg.Caller = tt.caller
+			cfg.Denied = func(_ http.ResponseWriter, r *http.Request, _ limiter.Decision) { find(r) }
+			cfg.Failed = func(_ http.ResponseWriter, r *http.Request, _ error) { find(r) }
+			m := limiter.Must(middleware.New(tt.l, byUser, keying.Pattern, cfg))
+			h := authenticate(m.Handler(http.HandlerFunc(noop)))
+			for range 2 {
+				h.ServeHTTP(httptest.NewRecorder(), get("/", tt.user)())
+			}
+			assert.Positive(t, asked)
+		})
 	}
 }
 
@@ -295,13 +409,28 @@ func TestConfig_BudgetsByRoute(t *testing.T) {
 		"/users/1": " 200 200 429", "/free": " 200 200 200"}, got)
 }
 
-func TestConfig_BelongsToTheMiddleware(t *testing.T) {
-	f := newFixture(t, limiter.Budget{Name: "shared", Limit: limiter.PerHour(1)})
-	public := []string{"shared"}
-	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{Public: public})(
-		http.NotFoundHandler())
-	public[0] = "other"
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-	assert.Equal(t, "shared", read(t, w.Header()).name)
+// Answers follow a Reload that changes Public and Unavailable.
+func TestConfig_PublicAndUnavailableFollowAReload(t *testing.T) {
+	service := limiter.Budget{Name: "service", Limit: limiter.PerHour(1)}
+	f := newFixture(t, service)
+	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(http.NotFoundHandler())
+	assert.Empty(t, stated(ask(h, "GET", "/").Header))
+	for _, tt := range []struct {
+		public, unavailable bool
+		status              int
+		name                string
+	}{
+		{false, false, 429, ""}, {true, false, 429, "service"},
+		{false, true, 503, ""}, {true, true, 503, "service"},
+	} {
+		service.Public, service.Unavailable = tt.public, tt.unavailable
+		require.NoError(t, f.limiter.Reload([]limiter.Budget{service}))
+		resp := ask(h, "GET", "/")
+		assert.Equal(t, tt.status, resp.StatusCode)
+		assert.Equal(t, tt.name, read(t, resp.Header).name)
+		assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, tt.public, strings.Contains(string(body), `["service"]`), string(body))
+	}
 }

@@ -1,173 +1,195 @@
-// Package middleware limits net/http handlers: requests that cannot pay get 429
-// with the time after which they can, all others pass through untouched.
+// Package middleware limits net/http handlers. A request that cannot pay gets 429
+// and the time to wait; every other request reaches its handler unchanged.
 //
 //	who := keying.Authenticated(keying.Refuse(`Bearer realm="api"`))
 //	limit, err := middleware.New(l, who, routes.Route, middleware.Config{})
 //	...
 //	router.Use(authenticate, limit.Handler)
 //
-// The limiter goes after the authentication, which puts the principal into the
-// context; a second one by address goes before it, where failed logins cost
-// something too. Middleware that rewrites paths or adds headers to all answers,
-// such as CORS, goes before both.
+// Mount the limiter inside the authentication, which puts the principal into the
+// context. A second limiter by address outside the authentication makes failed
+// logins cost something, too. Middleware that rewrites paths or adds headers to all
+// answers, such as CORS, belongs outside both.
 //
 // # Answers
 //
-//	can pay                  the handler's own, its ResponseWriter not wrapped but
-//	                         for Config.ByStatus, and then able to do the same
-//	cannot pay yet           429, Retry-After in whole seconds, rounded up;
-//	                         503 for a budget in Config.Unavailable
-//	can never pay            429 without Retry-After: the cost is above the capacity
-//	nobody, where refused    401 with the stated challenge; 403 where none is stated
-//	store failed, Open       the handler's own
-//	store failed, Closed     503, Retry-After
-//	caller has gone          503, which nobody reads
-//	any other error          500
+//	can pay                    the handler's answer
+//	cannot pay yet             429 with Retry-After; 503 if Budget.Unavailable is set
+//	can never pay              429 without Retry-After: the cost is above the capacity
+//	no principal, and Refuse   401 with the challenge; 403 if there is no challenge
+//	store failed, Open         the handler's answer
+//	store failed, Closed       503 with Retry-After
+//	client has disconnected    503
+//	any other error            500
 //
-// Bodies are application/problem+json (RFC 9457), unless Config.Denied or
-// Config.Failed write others, and no cache may store them. A HEAD gets none.
-// Headers that were set before the limiter stay, except those that describe a
-// body or let a cache keep it.
+// Retry-After is in whole seconds, rounded up. Bodies are application/problem+json
+// (RFC 9457) unless Config.Denied or Config.Failed writes others; [Deny] writes the
+// default answer there. No cache may store a refusal, and a HEAD gets no body.
+// Headers that outer handlers have set stay, except those that describe a body or
+// let a cache keep it.
 //
-// A gRPC call served by net/http (HTTP/2, POST, application/grpc) is answered in
-// its own terms instead: RESOURCE_EXHAUSTED, UNAVAILABLE for 503 and so on, with
+// A gRPC call that net/http serves (HTTP/2, POST, application/grpc) gets a gRPC
+// status instead, such as RESOURCE_EXHAUSTED, or UNAVAILABLE for 503, with
 // grpc-retry-pushback-ms.
 //
-// # What callers are told
+// # What callers see
 //
-// RateLimit and RateLimit-Policy, see [Draft11], tell of the budget that refused,
-// or, on an allowed answer, of the one with the least left relative to its
-// capacity; of equals, the one that stays so for longer. They show only accounts
-// that are the caller's own, its tenant's, or of a budget in Config.Public. They
-// do not show how much others have used: the account that [keying.OrShared] gives
-// to all unauthenticated callers, that of a network of addresses (ByTenant), or an
-// overflow account, which callers share while the store has no room for more. A
-// denial by one of those has Retry-After alone. The fields are set
-// before the handler runs, which may remove them, from redirects, say. If it sends
-// informational answers (1xx), they also carry the fields. Pages of
-// other origins see them only where CORS exposes them:
+// RateLimit and RateLimit-Policy, see [Draft11], describe one account. After a
+// refusal it is that of the budget that refused. After an allowed request it is the
+// one with the least left relative to its capacity; if several have equally little,
+// the one that stays so for longest.
+//
+// Only accounts that belong to the caller or its tenant are described, and those
+// of budgets that are Public. The account that [keying.OrShared] gives to all
+// unauthenticated callers is not, nor that of a network of addresses (ByTenant), nor
+// an overflow account, which callers share while the store is full: they would show
+// what others use. A refusal by one of those has Retry-After alone.
+//
+// The fields are set before the handler runs, which may remove them. Informational
+// answers (1xx) of the handler carry them, too. Browsers show them to pages of
+// other origins only if CORS exposes them:
 //
 //	Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After
 //
 // # What counts
 //
 // Every request that reaches the limiter costs tokens, whatever its method, path,
-// headers or protocol are. Nothing that a caller writes makes it free; only
-// Config.Cost and Config.Skip can. net/http itself answers requests that are
-// malformed, and OPTIONS *; they never reach the limiter.
+// headers or protocol are. Nothing that a caller sends makes it free; only
+// Config.Cost, Config.Skip and the limiter's Gate can. net/http itself answers
+// malformed requests and OPTIONS *, which never reach the limiter.
 //
 // A CORS preflight is a request, too: it may carry credentials, which an
 // authentication inside the limiter checks. Mount CORS middleware outside the
 // limiter. It then answers preflights before they cost anything, and pages of
 // other origins can read refusals.
 //
-// A websocket costs once, when it is opened, and so does a stream; its messages
-// are free.
+// A websocket or a stream costs once, when it is opened. Its messages are free.
 //
 // # Cost known afterwards
 //
-// What Config.Cost returns is reserved, so that requests at the same time cannot
-// overrun a budget, and corrected once: by the handler, which calls [Settle]
-// where Config.Settles, or else by Config.ByStatus. What nobody settles stands. No
-// caller gets tokens back by what it does: a panic, a timeout, a caller that hangs
-// up, a connection that is taken over all keep what was reserved. A status is a
-// choice of the service's; a rule that gives back errors gives them back also
-// where callers bring them about, by a body that is not valid or too slow, so
-// against guessing give back successes only.
+// The result of Config.Cost is reserved, so that concurrent requests cannot overrun
+// a budget. It is corrected once: by the handler, which calls [Settle] if
+// Config.Settles is set, or else by Config.ByStatus. A cost that nothing corrects
+// stands. Nothing that a caller does gives it tokens back: after a panic, a timeout,
+// a disconnect or a hijack, the reserved cost stands.
 //
-// Config.ByStatus is asked only if the final status is known, and otherwise the
-// cost stands. It is known if the handler wrote it inside the limiter, once, in
-// any way: by WriteHeader, by a body, by a flush. It is unknown
+// The service chooses the status. But a rule that gives back errors also gives back
+// those that callers cause, by an invalid body or a slow one. Against guessing,
+// give back successes only.
+//
+// Config.ByStatus is called only if the final status is known, and otherwise the
+// cost stands. The status is known if the handler wrote it inside the limiter, once,
+// by WriteHeader, a body or a flush. It is unknown
 //
 //   - after a handler that wrote nothing. net/http answers 200 for it, but only
 //     after all outer handlers, and frameworks write the errors there that their
 //     handlers return. Call WriteHeader(http.StatusOK), or settle the cost.
-//   - after a handler that wrote two different statuses, or whose writer, such as
-//     gin's, has only noted the status and reports Written() == false.
+//   - after a handler that wrote two different statuses, or if the ResponseWriter,
+//     such as gin's, has only recorded the status and reports Written() == false.
 //   - after a panic, a hijack, a failed write, or the end of the request's context.
+//   - if the answer was sent by an optional interface, such as http.Flusher, that the
+//     outer ResponseWriter does not have itself and that was reached by unwrapping.
 //   - for the answer 200 of an RPC: a content type that begins with
 //     application/grpc (gRPC, gRPC-Web) or application/connect+ (Connect's
 //     streams). Such an answer states its failure elsewhere. Unary calls of Connect
 //     have real statuses.
 //
 // Other protocols that answer failures with 200, such as GraphQL and JSON-RPC,
-// cannot be told apart: use Settle there. An outer handler that replaces a status
-// that was written is not seen.
+// cannot be recognized: use Settle there. If an outer handler replaces a status that
+// was written, the limiter does not see it.
 //
-// The fields that tell callers what is left are sent before, and reckon with what
-// was reserved.
+// The fields that state what is left are sent before the correction, so they count
+// the reserved cost.
 //
-// Only for ByStatus is the ResponseWriter wrapped. It has the optional interfaces
-// that it had, and http.ResponseController reaches all else; http.MaxBytesReader
-// still ends a body that is too long, but cannot tell net/http to hang up.
+// The ResponseWriter is wrapped only for ByStatus. The wrapper has the optional
+// interfaces of the outer ResponseWriter, and http.ResponseController reaches
+// all others; http.MaxBytesReader still ends a body that is too long, but cannot make
+// net/http close the connection.
 //
 // # Once per request
 //
-// A limiter that a request meets several times, at the root and on a route, say,
-// charges one caller once; the other times it lets it pass, whatever route and
-// cost the other mount would have found. A request that a handler makes up, by
-// http.NewRequest or with another method or URL, is another request, and a caller
-// by address before the authentication is another than the user after it.
+// One limiter charges one principal once for one request, however often the request
+// meets it, such as at the root and on a route, whatever the routes and labels
+// are. A mount further in that costs more charges only the difference, and
+// budgets that are PerRequest count the request once. A correction replaces the
+// whole cost.
+//
+// A request that a handler makes up, by http.NewRequest or with another method or
+// URL, is another request. The address of a caller outside the authentication and
+// its user inside are two principals, so both pay.
 //
 // # Misuse
 //
-// What construction cannot know is logged, through the limiter's Logger, once for
-// each Middleware and code:
+// Mistakes that New cannot see are logged through the limiter's Logger, at level
+// WARN, once for each Middleware and code. no-route, no-principal and
+// proxy-unnamed wait for 100 requests.
 //
-//	no-route         no request so far matched a route, though budgets go by route
-//	no-principal     no request so far had a principal: wrong order?
-//	proxy-unnamed    all requests so far came through a proxy: see Addresses.Proxies
-//	principal-invalid
-//	                 WithPrincipal was called with an empty Kind or ID, or with a
-//	                 reserved Kind; the request is refused
-//	certificate-unverified
-//	                 a client certificate arrived and was not verified: see
-//	                 keying.Who.VerifiedBy
-//	no-address       a unix socket, without Addresses.UnixProxy and Unknown
-//	route-rewritten  a request was charged on one route and served on another
-//	route-unknown    a budget names a route that the router does not have
-//	h2c-inside       HTTP/2 without TLS was asked for, and not begun
-//	cors-inside      a CORS preflight was charged or refused
-//	status-unknown   ByStatus was not asked, since a handler wrote no status
-//	settle-failed    ByStatus returned a negative cost, or the store failed then
-//
-// The first three wait for 100 requests.
-//
-// h2c-inside is more than a warning. If an inner handler began HTTP/2 on the
-// connection, all its requests would bypass the limiter. So the limiter removes
-// HTTP2-Settings from requests, and answers a connection preface with 505.
-//
-// cors-inside: a preflight arrived at the limiter and Skip did not exempt it. Each
-// preflight then costs a token, and one that is refused makes the browser fail the
-// request that it is for. Mount the CORS middleware outside the limiter.
-//
-// status-unknown: a handler returned without writing a status, or wrote two, so
-// the cost stands also for successes. Write the status inside the limiter, or use
-// Settle. In gin, call c.Writer.WriteHeaderNow; in echo, answer errors inside the
-// middleware.
+//   - no-route: no request matched a route, though budgets depend on routes, so all
+//     requests share one account. Around a mux use keying.Mux(mux), around chi
+//     chiroute.New of the outermost router, and move what rewrites paths outside.
+//   - no-principal: no request had a principal. Mount the limiter inside the
+//     authentication, and let that call keying.WithPrincipal.
+//   - principal-invalid: WithPrincipal was called with an empty Kind or ID, or with a
+//     reserved Kind; the message says which. The request is refused. Call it only for
+//     callers that have both.
+//   - certificate-unverified: a client certificate arrived that the TLS handshake had
+//     not verified, so it does not identify the caller. Set tls.Config.ClientAuth, or
+//     use keying.Who.VerifiedBy if a hook of the service verifies.
+//   - proxy-unnamed: most of the first 100 requests by address had the header of a
+//     proxy, but none came from a proxy in keying.Addresses.Proxies. All callers of
+//     that proxy share its account. Add its network to Proxies; the attribute remote
+//     is its address. If Proxies is set already, it lists other networks.
+//   - forwarded-missing: a proxy that Proxies or UnixProxy trusts sent no header that
+//     states its caller, or one that is not readable. The request then counts by the
+//     proxy's own address, or has none. Configure the proxy to append the caller's
+//     address to the header in the attribute header. Health checks of the proxy
+//     itself cause this line, too, and are then harmless.
+//   - no-address: a connection has no IP address, such as one over a unix socket, and
+//     neither Addresses.UnixProxy nor Addresses.Unknown is set. The request is
+//     refused. Set the one that applies.
+//   - route-rewritten: a request was charged on one route and served on another. Move
+//     what rewrites paths or methods outside the limiter.
+//   - route-unknown: budgets name routes that the router does not have, and limit
+//     nothing there. Correct them; [Middleware.Check] finds them at start-up.
+//   - h2c-inside: a client asked for HTTP/2 without TLS, and the limiter prevented it.
+//     If an inner handler began HTTP/2 on the connection, all its requests would
+//     bypass the limiter. So the limiter removes HTTP2-Settings from requests, and
+//     answers a connection preface with 505. Move the handler for h2c outside the
+//     limiter, or use http.Server.Protocols instead.
+//   - cors-inside: a CORS preflight arrived at the limiter, and Skip did not exempt it.
+//     Each preflight then costs a token, and if one is refused, the browser fails the
+//     request that it is for. Mount the CORS middleware outside the limiter.
+//   - status-unknown: a handler returned without writing a status, or wrote two, so
+//     ByStatus was not called and the cost stands, also for successes. Write the
+//     status inside the limiter, or use Settle. In gin, call c.Writer.WriteHeaderNow;
+//     in echo, answer errors inside the middleware.
+//   - settle-failed: ByStatus returned a negative cost, or the store failed when the
+//     cost was corrected. The reserved cost stands.
 //
 // # Routes of budgets
 //
 // A budget on a route that the router does not have would limit nothing. Call
 // [Middleware.Check] at start-up, when all routes are registered: its error names
-// the budget, and the nearest route that the router has. [New] checks, too, if the
-// router is one of chi that has routes already, so make the middleware before the
-// first route or after the last. Without Check, the first request logs
-// route-unknown. Reload of the limiter refuses such budgets after either of them.
+// each such budget, and the nearest route that the router has. [New] checks, too, if
+// the router is one of chi that has routes already, so make the middleware before
+// the first route or after the last. Without Check, the first request logs
+// route-unknown. After either of them, Reload of the limiter refuses such budgets.
 //
 // # Two limiters in one chain
 //
-// Budgets that belong together belong into one limiter: it charges all or none,
-// and states one wait for all. Two limiters in one chain both charge, one after
-// the other: what the outer one took is spent when the inner one refuses, so a
-// caller who keeps trying pays the outer one for each try. They answer with one
-// set of headers, which both must have in the same form. A refusal tells of the
-// budget that refused, and its Retry-After is long enough for the outer limiter,
-// too, where that has told so in the form Draft11. An allowed answer tells of the
-// budget with fewer tokens left; of equals, the one that stays so for longer.
+// Budgets that belong together belong in one limiter: it charges all of them or
+// none, and states one wait for all. Two limiters in one chain charge one after the
+// other. If the inner one refuses, what the outer one took stays spent, so a caller
+// that keeps trying pays the outer one for each attempt.
 //
-// The outer limiter cannot know what the inner one would have said. A client that
-// reads Retry-After only may be refused by one and then by the other; one that
-// also waits after r=0 for t is not, where its requests cost 1 and it is told of
-// all budgets.
+// They answer with one set of headers, which both must have in the same form. After
+// a refusal the headers describe the budget that refused. Its Retry-After is long
+// enough for the outer limiter, too, if that has stated its account as Draft11.
+// After an allowed request they describe the budget with fewer tokens left; if both
+// have equally few, the one that stays so for longer.
+//
+// The outer limiter cannot predict the inner one. A client that reads only
+// Retry-After may be refused by one and then by the other. A client that also waits
+// for t seconds after r=0 is not, if its requests cost 1 and all budgets are ones
+// that it may see.
 package middleware

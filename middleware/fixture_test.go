@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -40,7 +41,7 @@ func newFixture(t *testing.T, budgets ...limiter.Budget) *fixture {
 		return time.Unix(1_700_000_000, f.elapsed.Load())
 	}})
 	require.NoError(t, err)
-	f.limiter, err = limiter.New(store, budgets, limiter.Config{Observer: f.seen})
+	f.limiter, err = limiter.New(store, budgets, limiter.Config{Observer: f.seen.observer()})
 	require.NoError(t, err)
 	return f
 }
@@ -63,15 +64,38 @@ type seen struct {
 	off     bool
 }
 
-func (*seen) Configured(string, []string)   {}
-func (*seen) Decided(limiter.DecisionEvent) {}
-func (s *seen) Answered(e limiter.RequestEvent) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.off {
-		return
+// observer returns s as an observer whose decisions balances can read.
+func (s *seen) observer() limiter.Observer {
+	return readsBalances.And(limiter.Observer{Answered: func(e limiter.RequestEvent) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.off {
+			s.answers = append(s.answers, e.Transport+" "+e.Route+" "+e.Outcome)
+		}
+	}})
+}
+
+type balancesKey struct{}
+
+// readsBalances writes what is left in each budget into the map that the context
+// of a Take carries.
+var readsBalances = limiter.Observer{Decided: func(ctx context.Context, e limiter.DecisionEvent) {
+	if left, ok := ctx.Value(balancesKey{}).(map[string]int64); ok {
+		for _, c := range e.Charges {
+			left[c.Key.Budget] = c.Result.Remaining
+		}
 	}
-	s.answers = append(s.answers, e.Transport+" "+e.Route+" "+e.Answer.String())
+}}
+
+// balances returns what a user has left of each budget. It costs one request.
+func balances(t *testing.T, f *fixture, user string) map[string]int64 {
+	t.Helper()
+	left := map[string]int64{}
+	_, err := f.limiter.Take(context.WithValue(t.Context(), balancesKey{}, left),
+		limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: user}}, 0)
+	require.NoError(t, err)
+	require.NotEmpty(t, left, "the limiter has the observer readsBalances")
+	return left
 }
 
 // take returns what was seen since the last take.

@@ -26,7 +26,7 @@ import (
 
 // loopback is the caller by address of all requests over the sockets of tests.
 var loopback = limiter.Caller{Principal: limiter.Principal{
-	Kind: limiter.KindAddress, Tenant: "127.0.0.0/24", ID: "127.0.0.1"}}
+	Kind: keying.KindAddress, Tenant: "127.0.0.0/24", ID: "127.0.0.1"}}
 
 // routed builds a service with "GET /me" and "POST /me" behind limit and inside.
 type routed func(

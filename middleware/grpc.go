@@ -6,13 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ration-go/ration/limiter"
 )
 
 // isGRPC reports whether the request is a gRPC call: a POST over HTTP/2 with a
-// content type such as application/grpc or application/grpc+proto. Clients of
-// grpc-web are no gRPC clients here: they read HTTP.
+// content type such as application/grpc or application/grpc+proto. It is false for
+// gRPC-Web, whose clients read the HTTP status.
 func isGRPC(r *http.Request) bool {
 	if r.ProtoMajor != 2 || r.Method != http.MethodPost {
 		return false
@@ -31,63 +29,63 @@ const (
 	grpcUnauthenticated   = "16"
 )
 
-// writeGRPC answers a gRPC call: HTTP status 200 and the status of the call in
-// the one frame of headers ("Trailers-Only"), after which clients may retry. A
-// plain 429 would reach the caller as another error, without its wait.
-func (no refusal) writeGRPC(w http.ResponseWriter, r *http.Request) {
+// writeGRPC answers a gRPC call with HTTP status 200 and one frame of headers
+// ("Trailers-Only") that has the status of the call. Clients retry only after such
+// an answer. A client makes another error of a plain 429, and loses the wait.
+func (f refusal) writeGRPC(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	disinherit(h)
-	untell(h) // these are trailers, where the fields must not be
-	code, message := no.grpcStatus()
+	removeInherited(h)
+	removeState(h) // these are trailers, in which the fields are not allowed
+	code, message := f.grpcStatus()
 	h.Set("Content-Type", "application/grpc")
 	h.Set("Grpc-Status", code)
 	h.Set("Grpc-Message", message)
-	if pushback := no.pushback(r); pushback != "" {
+	if pushback := f.pushback(r); pushback != "" {
 		h.Set("Grpc-Retry-Pushback-Ms", pushback)
 	}
 	w.WriteHeader(http.StatusOK)
 }
 
 // grpcStatus returns the code and a message that needs no escaping.
-func (no refusal) grpcStatus() (code, message string) {
+func (f refusal) grpcStatus() (code, message string) {
 	switch {
-	case no.answer == limiter.AnswerCanceled:
-		return grpcCanceled, "the caller has gone"
-	case no.answer == limiter.AnswerNever:
+	case f.outcome == canceled:
+		return grpcCanceled, "the client has disconnected"
+	case f.outcome == never:
 		return grpcResourceExhausted, "rate limit exceeded; no retry can succeed"
-	case no.status == http.StatusTooManyRequests:
-		return grpcResourceExhausted, "rate limit exceeded; retry in " + no.roundedUp().String()
-	case no.answer == limiter.AnswerDeny:
-		return grpcUnavailable, "the service is used up; retry in " + no.roundedUp().String()
-	case no.status == http.StatusServiceUnavailable:
+	case f.status == http.StatusTooManyRequests:
+		return grpcResourceExhausted, "rate limit exceeded; retry in " + f.roundedUp().String()
+	case f.outcome == deny:
+		return grpcUnavailable, "the service is used up; retry in " + f.roundedUp().String()
+	case f.status == http.StatusServiceUnavailable:
 		return grpcUnavailable, "the rate limiter cannot decide now"
-	case no.status == http.StatusUnauthorized:
+	case f.status == http.StatusUnauthorized:
 		return grpcUnauthenticated, "the call carries no principal"
-	case no.status == http.StatusForbidden:
+	case f.status == http.StatusForbidden:
 		return grpcPermissionDenied, "the call carries no principal"
 	default:
 		return grpcInternal, "the call could not be charged"
 	}
 }
 
-// maxPushback is the longest wait that clients are told to sit out.
+// maxPushback is the longest wait after which clients should retry.
 const maxPushback = 30 * time.Second
 
 // roundedUp returns the wait in whole milliseconds.
-func (no refusal) roundedUp() time.Duration {
-	return no.wait.Truncate(time.Millisecond) + min(no.wait%time.Millisecond, 1)*time.Millisecond
+func (f refusal) roundedUp() time.Duration {
+	return f.wait.Truncate(time.Millisecond) + min(f.wait%time.Millisecond, 1)*time.Millisecond
 }
 
-// pushback returns the wait in milliseconds; -1 where sitting it out is no use;
-// empty where nothing is to be said of retries.
-func (no refusal) pushback(r *http.Request) string {
+// pushback returns the wait in milliseconds, "-1" if the client should not retry,
+// or "" for the client's own backoff.
+func (f refusal) pushback(r *http.Request) string {
 	switch {
-	case no.answer == limiter.AnswerNever || no.wait > maxPushback:
+	case f.outcome == never || f.wait > maxPushback:
 		return "-1"
-	case no.wait == 0:
+	case f.wait == 0:
 		return ""
 	}
-	wait := no.roundedUp()
+	wait := f.roundedUp()
 	if timeout, ok := grpcTimeout(r.Header.Get("Grpc-Timeout")); ok && timeout <= wait {
 		return "-1" // the call would be over by then
 	}
@@ -97,8 +95,8 @@ func (no refusal) pushback(r *http.Request) string {
 var grpcUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
 	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
 
-// grpcTimeout reads the time that the caller gives to its call: up to 8 digits
-// and a unit. What is more than a Duration holds is no bound.
+// grpcTimeout parses the timeout of a call: up to 8 digits and a unit. It is false
+// for a timeout that is not valid or that no Duration can hold.
 func grpcTimeout(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return 0, false

@@ -49,7 +49,7 @@ func dialGRPC(
 func TestGRPC_RefusalsAreStatusesOfTheirOwn(t *testing.T) {
 	minute := limiter.Budget{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(1)}
 	second := limiter.Budget{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(1)}
-	shared := limiter.Budget{Name: "shared", Limit: limiter.PerSecond(1)}
+	shared := limiter.Budget{Name: "shared", Limit: limiter.PerSecond(1), Unavailable: true}
 	tests := []struct {
 		name     string
 		budget   limiter.Budget
@@ -73,7 +73,7 @@ func TestGRPC_RefusalsAreStatusesOfTheirOwn(t *testing.T) {
 		{"never", second, byAddress, middleware.Config{Cost: func(*http.Request) int64 { return 2 }},
 			time.Minute, grpccodes.ResourceExhausted, "rate limit exceeded; no retry can succeed",
 			[]string{"-1"}},
-		{"unavailable", shared, byAddress, middleware.Config{Unavailable: []string{"shared"}},
+		{"unavailable", shared, byAddress, middleware.Config{},
 			time.Minute, grpccodes.Unavailable, "the service is used up; retry in 1s", []string{"1000"}},
 		{"nobody", second, byUser, middleware.Config{}, time.Minute, grpccodes.Unauthenticated,
 			"the call carries no principal", nil},

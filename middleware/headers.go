@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"math"
-	"math/bits"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,7 +15,7 @@ import (
 )
 
 // Headers is the form in which answers state what is left of a budget. Times are
-// whole seconds from the answer on, rounded up, never instants.
+// whole seconds from now, rounded up, and never instants.
 type Headers uint8
 
 const (
@@ -26,17 +25,17 @@ const (
 	//	RateLimit-Policy: "orders";q=100;w=60
 	//	RateLimit: "orders";r=42;t=1
 	//
-	// where q is the capacity of the account, w the time in which it fills from
+	// Here q is the capacity of the account, w the time in which it fills from
 	// empty, r the tokens left, and t the time within which no more than r can be
-	// used: until the next token comes, at the latest, or on a denial until the
-	// same request can pay. There is no t where the account is full. The draft is
-	// no standard yet; a later one gets a name of its own.
+	// used. After an allowed request t ends when the next token comes, at the latest;
+	// after a denial it ends when the same request can pay. There is no t if the
+	// account is full. The draft is no standard yet; a later one gets a name of its own.
 	Draft11 Headers = iota
 	// XRateLimit is the convention X-RateLimit-Limit (the capacity),
 	// X-RateLimit-Remaining, and X-RateLimit-Reset: the time until the account is
-	// full again, which is later than Retry-After where it fills by and by.
+	// full again. For a token bucket that is later than Retry-After.
 	XRateLimit
-	// Off states nothing but Retry-After.
+	// Off sends only Retry-After.
 	Off
 )
 
@@ -49,50 +48,23 @@ const (
 	resetField     = "X-Ratelimit-Reset"
 )
 
-// state is what an answer tells of an account: tokens left, and the seconds for
-// which that holds; 0 where it is full.
+// state is what an answer states of an account: the tokens left, and for how many
+// seconds no more can be used; 0 if it is full.
 type state struct{ left, seconds int64 }
 
-// nearer reports whether s holds its caller back sooner than other, or as soon
-// and for longer.
-func (s state) nearer(other state) bool {
+// tighter reports whether s has fewer tokens left than other, or as many for a
+// longer time.
+func (s state) tighter(other state) bool {
 	return s.left < other.left || s.left == other.left && s.seconds > other.seconds
 }
 
-// tellsState reports whether the caller may see the state of an account: it is the
-// caller's alone, or its budget is public. Anyone else's use of it is not for the
-// caller to know.
-func (m *Middleware) tellsState(b *limiter.Budget, c *limiter.Charge) bool {
-	return alone(b, c) || slices.Contains(m.cfg.Public, b.Name)
-}
-
-// alone reports whether the account is the caller's alone, or its tenant's. The
-// account of all unauthenticated callers is not, nor that of a network of
-// addresses, nor an overflow account.
-func alone(b *limiter.Budget, c *limiter.Charge) bool {
-	p := &c.Key.Principal
-	network := p.Kind == limiter.KindAddress && p.ID == ""
-	return b.Scope.Personal() && p.Kind != limiter.KindShared && !network && !c.Result.Overflow
-}
-
-// hidden is the budgets that have refused a request and whose state its caller
-// must not see.
-type hidden []string
-
-func (h *hidden) add(budget string, c *limiter.Charge) {
-	if c.Result.Outcome != limiter.Allow {
-		*h = append(*h, budget)
-	}
-}
-
-func (h hidden) has(budget string) bool { return slices.Contains(h, budget) }
-
-// tell states what is left, unless a limiter further out has told of a budget
-// that is nearer to its end: a chain speaks with one voice.
-func (m *Middleware) tell(h http.Header, d *limiter.Decision) {
-	now := m.cfg.Headers.state(d)
-	if len(h) > 0 { // mostly nobody has written yet
-		if told, ok := m.cfg.Headers.read(h); ok && !now.nearer(told) {
+// writeState writes the state of an account, unless an outer limiter has written
+// that of a tighter one: a chain of limiters sends one set of fields. next is the
+// wait until there are more tokens than d.Remaining.
+func (m *Middleware) writeState(h http.Header, d *limiter.Decision, next time.Duration) {
+	now := m.cfg.Headers.state(d, next)
+	if len(h) > 0 { // the usual case is an empty header
+		if outer, ok := m.cfg.Headers.read(h); ok && !now.tighter(outer) {
 			return
 		}
 	}
@@ -101,13 +73,13 @@ func (m *Middleware) tell(h http.Header, d *limiter.Decision) {
 		h[limitField], h[remainingField], h[resetField] = values[:1:1], values[1:2:2], values[2:]
 		return
 	}
-	t := m.policies.of(d.Budget, &d.Limit)
+	t := m.texts.of(d.Budget, &d.Limit)
 	values := [2]string{t.policy, t.item(now)}
 	h[policyField], h[stateField] = values[:1:1], values[1:]
 }
 
-// untell removes what limiters further out have told.
-func untell(h http.Header) {
+// removeState removes the fields that outer limiters have written.
+func removeState(h http.Header) {
 	if h[stateField] == nil && h[limitField] == nil {
 		return
 	}
@@ -118,8 +90,8 @@ func untell(h http.Header) {
 	}
 }
 
-// state returns what the form tells of a decision.
-func (f Headers) state(d *limiter.Decision) state {
+// state returns what the form states of a decision.
+func (f Headers) state(d *limiter.Decision, next time.Duration) state {
 	s := state{left: d.Remaining}
 	switch {
 	case f == XRateLimit && d.ResetAfter > 0:
@@ -128,31 +100,12 @@ func (f Headers) state(d *limiter.Decision) state {
 	case d.Outcome == limiter.Deny:
 		s.seconds = wholeSeconds(d.RetryAfter)
 	default:
-		s.seconds = wholeSeconds(untilNext(d))
+		s.seconds = wholeSeconds(next)
 	}
 	return s
 }
 
-// untilNext returns the wait until more than d.Remaining tokens are there. Of a
-// bucket's time to fill, the tokens after the next one are the last part:
-//
-//	next = ResetAfter - (Capacity-Remaining-1) * Per/Tokens
-//
-// rounded down in what is taken off, and so never too short. A window brings all
-// at its end; a log tells only when the last of its entries leaves.
-func untilNext(d *limiter.Decision) time.Duration {
-	l := d.Limit
-	after := l.Capacity() - d.Remaining - 1
-	if l.Algorithm != limiter.TokenBucket || after <= 0 {
-		return d.ResetAfter
-	}
-	// No overflow: a valid limit fills in less than 2^63 ns.
-	high, low := bits.Mul64(uint64(after), uint64(l.Per))
-	rest, _ := bits.Div64(high, low, uint64(l.Tokens))
-	return d.ResetAfter - time.Duration(rest)
-}
-
-// read returns what a limiter further out has told in this form.
+// read returns what an outer limiter has written in this form.
 func (f Headers) read(h http.Header) (state, bool) {
 	if f == Draft11 {
 		return readItem(h[stateField])
@@ -164,7 +117,7 @@ func (f Headers) read(h http.Header) (state, bool) {
 	return parse(left[0], seconds[0])
 }
 
-// readItem reads what item has written.
+// readItem parses the result of item.
 func readItem(values []string) (state, bool) {
 	if len(values) != 1 {
 		return state{}, false
@@ -183,9 +136,9 @@ func parse(left, seconds string) (state, bool) {
 	return state{l, s}, leftErr == nil && secondsErr == nil
 }
 
-// item returns one member of RateLimit.
-func (t *texts) item(s state) string {
-	b := make([]byte, 0, 128) // a name of 64 and two numbers: stays on the stack
+// item returns the value of RateLimit.
+func (t *text) item(s state) string {
+	b := make([]byte, 0, 128) // fits a name of 64 bytes and two numbers; on the stack
 	b = append(b, t.left...)
 	b = appendInteger(b, s.left)
 	if s.seconds > 0 {
@@ -195,7 +148,7 @@ func (t *texts) item(s state) string {
 	return string(b)
 }
 
-// policy returns one member of RateLimit-Policy. What is blocked has no window.
+// policy returns the value of RateLimit-Policy. A blocked limit has no window.
 func policy(budget string, l *limiter.Limit) string {
 	b := []byte(quoted(budget) + ";q=")
 	b = appendInteger(b, l.Capacity())
@@ -207,8 +160,8 @@ func policy(budget string, l *limiter.Limit) string {
 	return string(b)
 }
 
-// quoted returns the name of a budget as a String of RFC 9651, section 3.3.3:
-// none needs escaping.
+// quoted returns the name of a budget as a String of RFC 9651, section 3.3.3. No
+// valid name needs escaping.
 func quoted(budget string) string { return `"` + budget + `"` }
 
 // maxInteger is the largest Integer of RFC 9651, section 3.3.1.
@@ -220,8 +173,8 @@ func appendInteger(b []byte, n int64) []byte {
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// wholeSeconds returns a wait as headers state it: rounded up, at least 1, at
-// most what every recipient can hold (RFC 9111, section 1.2.2).
+// wholeSeconds returns a wait in seconds for a header: rounded up, at least 1, and at
+// most what every recipient can parse (RFC 9111, section 1.2.2).
 func wholeSeconds(wait time.Duration) int64 {
 	seconds := int64(wait / time.Second)
 	if wait%time.Second > 0 {
@@ -230,55 +183,54 @@ func wholeSeconds(wait time.Duration) int64 {
 	return min(max(seconds, 1), math.MaxInt32)
 }
 
-// policies remembers the texts that are the same in all answers of a budget,
-// which hardly ever change. Readers take no lock. They are few, so looking at
-// each is faster than a hash; where a LimitFor answers many limits, what does not
-// fit is written anew each time.
-type policies struct {
-	known atomic.Pointer[[]*texts]
+// texts caches the texts that are the same in all answers of a budget. Readers take
+// no lock. There are few, so a linear search is faster than a map. If LimitFor
+// returns more limits than fit, their texts are not cached.
+type texts struct {
+	known atomic.Pointer[[]*text]
 	write sync.Mutex
 }
 
-// texts are those of a budget and a limit.
-type texts struct {
+// text holds the texts of one budget with one limit.
+type text struct {
 	budget string
 	limit  limiter.Limit
 	policy string
-	left   string // what an item begins with
-	denied []byte // the problem of a denial with 429
+	left   string // the beginning of the value of RateLimit
+	denied []byte // the body of a 429
 }
 
-const maxPolicies = 32
+const maxTexts = 32
 
 // of returns the texts of a budget, for reading only.
-func (p *policies) of(budget string, l *limiter.Limit) *texts {
-	known := p.read()
+func (c *texts) of(budget string, l *limiter.Limit) *text {
+	known := c.read()
 	for _, t := range known {
 		if t.limit == *l && t.budget == budget {
 			return t
 		}
 	}
-	t := &texts{budget: budget, limit: *l, policy: policy(budget, l), left: quoted(budget) + ";r="}
+	t := &text{budget: budget, limit: *l, policy: policy(budget, l), left: quoted(budget) + ";r="}
 	t.denied = refusal{status: http.StatusTooManyRequests, kind: quotaExceeded, named: true,
 		decision: limiter.Decision{Budget: budget}}.problem()
-	if len(known) < maxPolicies {
-		p.add(t) // looks again: others may add at the same time
+	if len(known) < maxTexts {
+		c.add(t) // checks the size again under the lock
 	}
 	return t
 }
 
-func (p *policies) read() []*texts {
-	if known := p.known.Load(); known != nil {
+func (c *texts) read() []*text {
+	if known := c.known.Load(); known != nil {
 		return *known
 	}
 	return nil
 }
 
-func (p *policies) add(t *texts) {
-	p.write.Lock()
-	defer p.write.Unlock()
-	if known := p.read(); len(known) < maxPolicies {
+func (c *texts) add(t *text) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if known := c.read(); len(known) < maxTexts {
 		known = append(slices.Clip(known), t)
-		p.known.Store(&known)
+		c.known.Store(&known)
 	}
 }

@@ -210,7 +210,7 @@ func TestHeaders_TheEffectiveWindowEndsWithTheNextToken(t *testing.T) {
 		h := f.middleware(t, byAddress, keying.Pattern, costs(&cost))(http.NotFoundHandler())
 		got := read(t, ask(h, "GET", "/").Header)
 		caller := limiter.Caller{Principal: limiter.Principal{
-			Kind: limiter.KindAddress, Tenant: "192.0.2.0/24", ID: "192.0.2.1"}}
+			Kind: keying.KindAddress, Tenant: "192.0.2.0/24", ID: "192.0.2.1"}}
 		f.move(time.Duration(got.effective)*time.Second - time.Second)
 		d, err := f.limiter.Peek(context.Background(), caller, got.left+1)
 		require.NoError(t, err)
@@ -258,6 +258,7 @@ func TestHeaders_OffLeavesRetryAfter(t *testing.T) {
 }
 
 func TestHeaders_TellOnlyOfTheCallersOwnAndOfPublicBudgets(t *testing.T) {
+	public := func(b limiter.Budget) limiter.Budget { b.Public = true; return b }
 	all := limiter.Budget{Name: "all", Limit: limiter.PerMinute(2)}
 	user := limiter.Budget{Name: "user", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(4)}
 	tenant := limiter.Budget{Name: "tenant", Scope: limiter.ByTenant, Limit: limiter.PerMinute(4)}
@@ -266,26 +267,24 @@ func TestHeaders_TellOnlyOfTheCallersOwnAndOfPublicBudgets(t *testing.T) {
 	tests := []struct {
 		name    string
 		budgets []limiter.Budget
-		public  []string
 		want    []string // by request
 	}{
-		{"shared", []limiter.Budget{all}, nil, []string{"", "", ""}},
-		{"public", []limiter.Budget{all}, []string{"all"}, []string{"all", "all", "all"}},
+		{"shared", []limiter.Budget{all}, []string{"", "", ""}},
+		{"public", []limiter.Budget{public(all)}, []string{"all", "all", "all"}},
 		// The tenant of an address is its network, which is others, too.
-		{"network", []limiter.Budget{tenant}, nil, []string{"", "", "", "", ""}},
-		{"public-network", []limiter.Budget{tenant}, []string{"tenant"}, []string{"tenant"}},
+		{"network", []limiter.Budget{tenant}, []string{"", "", "", "", ""}},
+		{"public-network", []limiter.Budget{public(tenant)}, []string{"tenant"}},
 		// The shared one decides; allowed callers hear of their own, and those
 		// that are refused hear nothing that they could mistake for the reason.
-		{"both", []limiter.Budget{all, user}, nil, []string{"user", "user", ""}},
-		{"both-public", []limiter.Budget{all, user}, []string{"all"}, []string{"all", "all", "all"}},
-		{"shadow", []limiter.Budget{shadow, user}, nil, []string{"user", "user"}},
-		{"only-shadow", []limiter.Budget{shadow}, nil, []string{"", ""}},
+		{"both", []limiter.Budget{all, user}, []string{"user", "user", ""}},
+		{"both-public", []limiter.Budget{public(all), user}, []string{"all", "all", "all"}},
+		{"shadow", []limiter.Budget{shadow, user}, []string{"user", "user"}},
+		{"only-shadow", []limiter.Budget{shadow}, []string{"", ""}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, tt.budgets...)
-			h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{Public: tt.public})(
-				http.NotFoundHandler())
+			h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(http.NotFoundHandler())
 			for i, want := range tt.want {
 				got := read(t, ask(h, "GET", "/").Header)
 				assert.Equal(t, want, got.name, i)

@@ -255,7 +255,7 @@ func TestMiddleware_RetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
 		100 * 365 * 24 * time.Hour: "2147483647",
 	} {
 		l, err := limiter.New(denying{wait: wait}, []limiter.Budget{{
-			Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1),
+			Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1), OnError: limiter.Closed,
 		}}, limiter.Config{})
 		require.NoError(t, err)
 		m, err := middleware.New(l, byAddress, keying.Pattern, middleware.Config{})
@@ -285,7 +285,7 @@ func TestMiddleware_AnswersByThePolicyWhenTheStoreFails(t *testing.T) {
 			var err error
 			f.limiter, err = limiter.New(failing{err: secret}, []limiter.Budget{{
 				Name: "orders", Scope: perRoute, Limit: limiter.PerSecond(1), OnError: tt.policy,
-			}}, limiter.Config{Observer: f.seen})
+			}}, limiter.Config{Observer: f.seen.observer()})
 			require.NoError(t, err)
 			resp, body := exchange(t, serve(t, f.middleware(t, byAddress, keying.Pattern,
 				middleware.Config{})(http.NotFoundHandler())), "GET", "/", "")
@@ -333,27 +333,27 @@ func TestMiddleware_RandomPathsShareOneAccountAndOneLabel(t *testing.T) {
 
 func TestMiddleware_Allocates(t *testing.T) {
 	for name, tt := range map[string]struct {
-		headers middleware.Headers
-		deny    bool
-		most    float64
+		cfg  middleware.Config
+		deny bool
+		most float64
 	}{
-		"headers":     {middleware.Draft11, false, 2},
-		"x-ratelimit": {middleware.XRateLimit, false, 4},
-		"off":         {middleware.Off, false, 0},
-		"denied":      {middleware.Draft11, true, 5},
+		"headers":     {middleware.Config{}, false, 2},
+		"x-ratelimit": {middleware.Config{Headers: middleware.XRateLimit}, false, 4},
+		"off":         {middleware.Config{Headers: middleware.Off}, false, 0},
+		"caller":      {middleware.Config{Headers: middleware.Off, Caller: true}, false, 2},
+		"settles":     {middleware.Config{Headers: middleware.Off, Settles: true}, false, 6},
+		"denied":      {middleware.Config{}, true, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, limiter.Budget{Name: "orders", Scope: limiter.ByPrincipal,
 				Limit: limiter.Limit{Tokens: 1, Per: time.Second, Burst: 1 << 20}})
-			h := f.middleware(t, byUser, keying.Pattern, middleware.Config{
-				Headers: tt.headers,
-				Cost: func(*http.Request) int64 {
-					if tt.deny {
-						return 1 << 20
-					}
-					return 1
-				},
-			})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			tt.cfg.Cost = func(*http.Request) int64 {
+				if tt.deny {
+					return 1 << 20
+				}
+				return 1
+			}
+			h := f.middleware(t, byUser, keying.Pattern, tt.cfg)(http.HandlerFunc(noop))
 			r := httptest.NewRequest("GET", "/", nil)
 			r = r.WithContext(keying.WithPrincipal(r.Context(),
 				limiter.Principal{Kind: "user", ID: "a"}))

@@ -1,10 +1,11 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,145 +14,198 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// watch notices where a limiter is mounted so that it cannot work, which only
-// requests show. Each kind of misuse is logged once.
+// watch records mistakes of the service that only requests show. Each is logged
+// once. The methods called watch... return nothing and change no answer.
 type watch struct {
-	routes    sync.Once     // the routes of budgets were looked up
-	complete  atomic.Bool   // all routes are registered, so Reload can check
-	unmatched misuse.Streak // requests that match no route
-	nobody    misuse.Streak // requests of callers whom nobody has named
-	callers   misuse.Once   // how callers are named; see keying.Who.Misuse
-	proxied   misuse.Streak // requests that came through a proxy that nobody has named
-	moved     atomic.Bool   // told that the route changed further in
-	upgraded  atomic.Bool   // told that HTTP/2 began further in
-	lost      atomic.Bool   // told that a cost could not be corrected
-	preflight atomic.Bool   // told that a CORS preflight arrived
-	unknown   atomic.Bool   // told that the status of an answer was unknown
+	routes          sync.Once     // the first request has checked the routes of budgets
+	routed          atomic.Bool   // a budget depends on routes
+	complete        atomic.Bool   // all routes are registered, so Reload can check
+	unmatched       misuse.Streak // requests that match no route
+	unauthenticated misuse.Streak // requests without a principal
+	callers         misuse.Once   // codes about callers that were logged
+	proxies         proxies       // requests with the header of a proxy
+	moved           atomic.Bool   // route-rewritten or no-route was logged
+	upgraded        atomic.Bool   // h2c-inside was logged
+	lost            atomic.Bool   // settle-failed was logged
+	preflight       atomic.Bool   // cors-inside was logged
+	unknown         atomic.Bool   // status-unknown was logged
+	mounted         atomic.Bool   // Handler was called
 }
 
-// find returns the route of a request, or Unmatched.
-func (m *Middleware) find(r *http.Request) string {
-	route, ok := m.route(r)
+// watchRoutes checks the routes of budgets at the first request, and logs if no
+// request matches a route.
+func (m *Middleware) watchRoutes(r *http.Request, matched bool) {
 	m.watch.routes.Do(func() { m.warnOfRoutes(r.Context()) })
-	if ok {
+	if matched {
 		m.watch.unmatched.Hit()
-		return route
+		return
 	}
-	if m.watch.unmatched.Miss() && m.routed() {
-		m.limiter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share "+
-			"one: around a mux want keying.Mux(mux), and chiroute.New of the outermost chi router; "+
-			"what rewrites paths, such as http.StripPrefix, belongs outside",
+	if m.watch.unmatched.Miss() && m.watch.routed.Load() {
+		m.adapter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share one "+
+			"account: use keying.Mux(mux) around a mux, or chiroute.New of the outermost chi router, "+
+			"and move what rewrites paths, such as http.StripPrefix, outside the limiter",
 			slog.Int("requests", misuse.Patience))
 	}
-	return keying.Unmatched
 }
 
-// routed reports whether it matters to a budget which route a request has.
-func (m *Middleware) routed() bool {
-	return slices.ContainsFunc(m.limiter.Budgets(), func(b limiter.Budget) bool {
-		return b.Routes != nil || b.Scope&limiter.ByRoute != 0
-	})
-}
-
-// principal finds who sends a request.
-func (m *Middleware) principal(r *http.Request, p *limiter.Principal) error {
-	var named bool
-	if *p, named = m.who.Named(r.Context()); named {
-		m.watch.nobody.Hit()
-		return nil
+// watchCaller logs if the authentication identifies no caller, or if a certificate
+// or an address cannot be used.
+func (m *Middleware) watchCaller(r *http.Request, named bool, p *limiter.Principal, err error) {
+	if named {
+		m.watch.unauthenticated.Hit()
+		return
 	}
-	var err error
-	*p, err = m.who.Request(r)
-	m.watchProxies(r, p.Kind)
+	m.watchProxies(r, p.Kind, err)
 	code, message := m.who.Misuse(r.Context(), keying.Origin{TLS: r.TLS}, err)
 	if code != "" && m.watch.callers.First(code) {
-		m.limiter.Warn(r.Context(), code, message)
+		m.adapter.Warn(r.Context(), code, message)
 	}
 	switch {
 	case !m.who.Expects():
-	case p.Kind == limiter.KindCertificate || errors.Is(err, keying.ErrInvalidPrincipal):
-		m.watch.nobody.Hit()
-	case m.watch.nobody.Miss():
-		m.limiter.Warn(r.Context(), "no-principal", "no request so far had a principal: the "+
-			"authentication has to be outside the limiter and to call keying.WithPrincipal",
+	case p.Kind == keying.KindCertificate || errors.Is(err, keying.ErrInvalidPrincipal):
+		m.watch.unauthenticated.Hit()
+	case m.watch.unauthenticated.Miss():
+		m.adapter.Warn(r.Context(), "no-principal", "no request so far had a principal: mount the "+
+			"limiter inside the authentication, and let that call keying.WithPrincipal",
 			slog.Int("requests", misuse.Patience))
 	}
-	return err
 }
 
-// watchProxies notices where every caller's address is that of a proxy.
-func (m *Middleware) watchProxies(r *http.Request, kind string) {
-	if kind != limiter.KindAddress || m.who.ReadsHeader() {
+// watchProxies logs if callers share the address of a proxy, because the service
+// does not trust it, or because it does not state its callers.
+func (m *Middleware) watchProxies(r *http.Request, kind string, err error) {
+	byAddress := kind == keying.KindAddress
+	// missing is false in the usual case, so that the address is not parsed again.
+	missing := m.header != "" && (!byAddress || r.Header[m.header] == nil) &&
+		kind != keying.KindCertificate && !errors.Is(err, keying.ErrInvalidPrincipal)
+	if !missing && (!byAddress || !m.watch.proxies.open()) {
 		return
 	}
-	if r.Header["X-Forwarded-For"] == nil {
-		m.watch.proxied.Hit()
-	} else if m.watch.proxied.Miss() {
-		m.limiter.Warn(r.Context(), "proxy-unnamed", "all requests so far came through a proxy, "+
-			"whose address all callers share: want it in keying.Addresses.Proxies",
-			slog.Int("requests", misuse.Patience))
+	trusted, stated := m.who.Forwarded(r.Context(),
+		keying.Origin{Remote: r.RemoteAddr, Header: r.Header.Values})
+	switch {
+	case trusted:
+		m.watch.proxies.close()
+		if !stated && missing && m.watch.callers.First("forwarded-missing") {
+			m.adapter.Warn(r.Context(), "forwarded-missing", "a trusted proxy sent no header with "+
+				"the address of its caller, or one that is not readable: configure the proxy to append "+
+				"the address", slog.String("header", m.header),
+				slog.String("remote", r.RemoteAddr))
+		}
+	case byAddress:
+		if remote := m.watch.proxies.add(r.RemoteAddr, stated); remote != "" {
+			m.adapter.Warn(r.Context(), "proxy-unnamed", "most requests by address came through a "+
+				"proxy that is not trusted, so all its callers share one account: add its network to "+
+				"keying.Addresses.Proxies", slog.String("remote", remote),
+				slog.Int("requests", misuse.Patience))
+		}
 	}
 }
 
-// pass runs the handler, and looks whether it was that of the route: whatever
-// finds or changes it further in is out of the limiter's sight.
-func (m *Middleware) pass(
-	w http.ResponseWriter, r *http.Request, route string, next http.Handler,
-) {
-	method, path, pattern := r.Method, r.URL.Path, r.Pattern
-	next.ServeHTTP(w, r)
+// proxies counts, among the first requests by address, those with a header that
+// states another address, until one came from a trusted proxy. The zero proxies
+// is ready for use, by many goroutines.
+type proxies struct {
+	seen, forwarded atomic.Int64
+	remote          atomic.Pointer[string] // of the first with the header
+}
+
+// open reports whether more requests are to be counted.
+func (p *proxies) open() bool { return p.seen.Load() < misuse.Patience }
+
+// close ends the count.
+func (p *proxies) close() {
+	if p.open() {
+		p.seen.Store(math.MaxInt64 / 2)
+	}
+}
+
+// add counts one request. With the last one, if most had the header, it returns
+// the remote address of the first of those, and otherwise "".
+func (p *proxies) add(remote string, forwarded bool) string {
+	if !p.open() {
+		return ""
+	}
+	if forwarded {
+		first := remote // only this copy is allocated
+		p.remote.CompareAndSwap(nil, &first)
+		p.forwarded.Add(1)
+	}
+	if p.seen.Add(1) == misuse.Patience && p.forwarded.Load() > misuse.Patience/2 {
+		return *p.remote.Load()
+	}
+	return ""
+}
+
+// served is what a request looked like before its handler ran.
+type served struct{ method, path, pattern string }
+
+func look(r *http.Request) served { return served{r.Method, r.URL.Path, r.Pattern} }
+
+// watchServed logs if another route was served than was charged: the handler that
+// rewrites the request, or finds its route, is inside the limiter.
+func (m *Middleware) watchServed(r *http.Request, before served, route string) {
 	if m.watch.moved.Load() || r.URL == nil {
 		return
 	}
-	rewritten := r.Method != method || r.URL.Path != path
-	if !rewritten && (route != keying.Unmatched || r.Pattern == pattern) {
+	rewritten := r.Method != before.method || r.URL.Path != before.path
+	if !rewritten && (route != keying.Unmatched || r.Pattern == before.pattern) {
 		return
 	}
-	served, ok := m.route(r)
-	if !ok || served == route || m.watch.moved.Swap(true) || !m.routed() {
+	actual, ok := m.route(r)
+	if !ok || actual == route || m.watch.moved.Swap(true) || !m.watch.routed.Load() {
 		return
 	}
-	m.watch.unmatched.Hit() // it is told here, and not again
+	m.watch.unmatched.Hit() // do not log it again
 	if rewritten {
-		m.limiter.Warn(r.Context(), "route-rewritten", "a request was charged on one route and "+
-			"served on another: what rewrites paths or methods belongs outside the limiter",
+		m.adapter.Warn(r.Context(), "route-rewritten", "a request was charged on one route and "+
+			"served on another: move what rewrites paths or methods outside the limiter",
 			slog.String("charged", route))
 		return
 	}
-	m.limiter.Warn(r.Context(), "no-route", "a request's route was found further in than the "+
-		"limiter, so all requests share one: around a mux want keying.Mux(mux), and chiroute for chi")
+	m.adapter.Warn(r.Context(), "no-route", "the route of a request was found only inside the "+
+		"limiter, so all requests share one account: use keying.Mux(mux) around a mux, or "+
+		"chiroute.New around chi")
 }
 
-// watchPreflight warns, once, that a CORS preflight arrived: CORS middleware
-// outside the limiter would have answered it.
-func (m *Middleware) watchPreflight(r *http.Request) {
+// watchPreflight logs that a CORS preflight arrived. CORS middleware outside the
+// limiter would have answered it.
+func (m *Middleware) watchPreflight(r *http.Request, route string) {
 	if r.Method != http.MethodOptions || m.watch.preflight.Load() ||
 		r.Header.Get("Origin") == "" || r.Header.Get("Access-Control-Request-Method") == "" ||
 		m.watch.preflight.Swap(true) {
 		return
 	}
-	m.limiter.Warn(r.Context(), "cors-inside", "a CORS preflight arrived at the limiter, which "+
-		"charges it like any request: move the CORS middleware outside the limiter")
+	m.adapter.Warn(r.Context(), "cors-inside", "a CORS preflight was charged or refused: mount the "+
+		"CORS middleware outside the limiter, so that it answers preflights first",
+		slog.String("route", route))
 }
 
-// blockH2C prevents inner handlers from starting HTTP/2 without TLS on the
-// connection, whose requests would bypass the limiter. It reports whether the
-// request is the connection preface of HTTP/2, which no handler may see.
-func (m *Middleware) blockH2C(r *http.Request) (preface bool) {
-	preface = r.Method == "PRI" && r.URL.Path == "*"
-	if !preface && r.Header["Http2-Settings"] == nil {
-		return false
-	}
-	delete(r.Header, "Http2-Settings")
+// watchUpgrade logs that an inner handler might have started HTTP/2.
+func (m *Middleware) watchUpgrade(r *http.Request) {
 	if !m.watch.upgraded.Swap(true) {
-		m.limiter.Warn(r.Context(), "h2c-inside", "HTTP/2 without TLS was asked for and not begun: "+
-			"a handler for h2c belongs outside the limiter, or http.Server.Protocols in its place")
+		m.adapter.Warn(r.Context(), "h2c-inside", "a client asked for HTTP/2 without TLS, and the "+
+			"limiter prevented it: move the handler for h2c outside the limiter, or use "+
+			"http.Server.Protocols instead")
 	}
-	return preface
 }
 
-// refusePreface is the handler of connection prefaces. They are charged like any
-// request.
-func refusePreface(w http.ResponseWriter, _ *http.Request) {
-	w.WriteHeader(http.StatusHTTPVersionNotSupported)
+// watchStatus logs that a handler has returned without one status. An answer that
+// was cut off, a hijack and an RPC are no mistakes of the service, and handlers that
+// can call Settle may have done so.
+func (m *Middleware) watchStatus(ctx context.Context, sent *recorder, route string) {
+	if m.cfg.Settles || sent.written() && !sent.twice || sent.lost || m.watch.unknown.Swap(true) {
+		return
+	}
+	m.adapter.Warn(ctx, "status-unknown", "a handler returned without writing a status, or wrote "+
+		"two: ByStatus is not called, and the reserved cost stands; write one status inside the "+
+		"limiter, or use Settle", slog.String("route", route))
+}
+
+// watchLost logs that the reserved cost of a request could not be corrected.
+func (m *Middleware) watchLost(ctx context.Context, err error) {
+	if !m.watch.lost.Swap(true) {
+		m.adapter.Warn(ctx, "settle-failed", "the cost of a request could not be corrected by its "+
+			"status; the reserved cost stands", slog.Any("error", err))
+	}
 }

@@ -3,12 +3,14 @@ package middleware_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,8 +121,8 @@ func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
 		{"not-found-in-a-sub-router", many(), byUser, chiroute.New(router).Route, router, "GET",
 			"/api/none", "alice", []string{"no-route"}}, // since no other request comes
 		{"by-address", many(), byAddress, keying.Mux(mux), mux, "GET", "/items/7", "", nil},
-		{"budget-for-grpc-and-for-no-route", many("/pkg.Service/Method", "unmatched"), byUser,
-			keying.Mux(mux), mux, "GET", "/items/7", "alice", nil},
+		{"budget-for-no-route", many("unmatched"), byUser, keying.Mux(mux), mux, "GET", "/items/7",
+			"alice", nil},
 		{"rewritten-to-the-same-route", many(), byUser, keying.Mux(mux),
 			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { r.URL.Path = "/items/8" }),
 			"GET", "/items/7", "alice", nil},
@@ -142,33 +144,141 @@ func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
 	}
 }
 
-// Behind a proxy that nobody has named, all callers are one.
-func TestMiddleware_TellsOfAProxyThatNobodyHasNamed(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /items/{id}", noop)
-	proxies := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+// Behind a proxy that is not trusted, all callers are one.
+func TestMiddleware_TellsOfAProxyThatIsNotTrusted(t *testing.T) {
+	trusting := func(prefix string) keying.Who {
+		return keying.ByAddress(keying.Addresses{Proxies: []netip.Prefix{netip.MustParsePrefix(prefix)}})
+	}
+	none := func(int) bool { return false }
 	for _, tt := range []struct {
 		name   string
 		who    keying.Who
-		direct int // the request that came without a proxy
+		direct func(n int) bool // requests that came without a proxy
 		want   []string
 	}{
-		{"all through it", byAddress, -1, []string{"proxy-unnamed"}},
-		{"one of them not", byAddress, 50, nil},
-		{"named", keying.ByAddress(keying.Addresses{Proxies: proxies}), -1, nil},
+		{"all through it", byAddress, none, []string{"proxy-unnamed"}},
+		{"one of them not", byAddress, func(n int) bool { return n == 50 }, []string{"proxy-unnamed"}},
+		{"the first and the last not", byAddress, func(n int) bool { return n%99 == 0 },
+			[]string{"proxy-unnamed"}},
+		{"most", byAddress, func(n int) bool { return n%2 == 0 && n > 0 }, []string{"proxy-unnamed"}},
+		{"half", byAddress, func(n int) bool { return n%2 == 0 }, nil},
+		{"late", byAddress, func(n int) bool { return n < 100 }, nil},
+		{"another is trusted", trusting("198.51.100.0/24"), none, []string{"proxy-unnamed"}},
+		{"it is trusted", trusting("192.0.2.0/24"), none, nil},
+		{"principals", byUser, none, []string{"no-principal"}},
 	} {
-		l, log := logged(t, many())
-		m, err := middleware.New(l, tt.who, keying.Mux(mux), middleware.Config{})
-		require.NoError(t, err)
-		h := m.Handler(mux)
-		for i := range 2*misuse.Patience + 1 {
-			r := httptest.NewRequest("GET", "/items/7", nil)
-			if i != tt.direct {
-				r.Header.Set("X-Forwarded-For", "203.0.113.7")
+		t.Run(tt.name, func(t *testing.T) {
+			l, log := logged(t, perHour(1e9))
+			h := limiter.Must(middleware.New(l, tt.who, keying.Pattern, middleware.Config{})).Handler(
+				http.HandlerFunc(noop))
+			for n := range 3 * misuse.Patience {
+				r := httptest.NewRequest("GET", "/", nil)
+				if tt.direct(n) {
+					r.RemoteAddr = "203.0.113.9:1"
+				} else {
+					r.Header.Set("X-Forwarded-For", "203.0.113.7")
+				}
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				if n < misuse.Patience-1 {
+					require.Empty(t, told(log))
+				}
 			}
-			h.ServeHTTP(httptest.NewRecorder(), r)
+			assert.Equal(t, tt.want, told(log))
+			if slices.Contains(tt.want, "proxy-unnamed") {
+				assert.Contains(t, log.String(), "remote=192.0.2.1:1234")
+			}
+		})
+	}
+}
+
+// One request by a trusted proxy shows that the proxies are configured.
+func TestMiddleware_TellsOfNoProxyOnceOneWasTrusted(t *testing.T) {
+	l, log := logged(t, perHour(1e9))
+	h := limiter.Must(middleware.New(l, keying.ByAddress(keying.Addresses{
+		Proxies: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+	}), keying.Pattern, middleware.Config{})).Handler(http.HandlerFunc(noop))
+	for n := range 3 * misuse.Patience {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-Forwarded-For", "203.0.113.7")
+		if n == misuse.Patience/2 {
+			r.RemoteAddr = "198.51.100.1:1"
 		}
-		assert.Equal(t, tt.want, told(log), tt.name)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	assert.Empty(t, told(log))
+}
+
+func TestMiddleware_TellsOnceOfATrustedProxyThatStatesNoCaller(t *testing.T) {
+	addresses := keying.Addresses{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		UnixProxy: true, Header: "x-real-ip"}
+	shared := addresses
+	shared.Unknown = keying.OrShared()
+	socket := context.WithValue(t.Context(), http.LocalAddrContextKey,
+		&net.UnixAddr{Name: "s", Net: "unix"})
+	for name, who := range map[string]keying.Who{
+		"refused": keying.ByAddress(addresses), "shared": keying.ByAddress(shared),
+		"authenticated": keying.Authenticated(keying.OrAddress(addresses)),
+	} {
+		for _, tt := range []struct {
+			name, header, lines, remote string
+			ctx                         context.Context
+			want                        []string
+		}{
+			{"absent", "X-Other", "", "192.0.2.1:1", t.Context(), []string{"forwarded-missing"}},
+			{"empty", "X-Real-Ip", "", "192.0.2.1:1", t.Context(), []string{"forwarded-missing"}},
+			{"not-readable", "X-Real-Ip", "203.0.113.7, unknown", "192.0.2.1:1", t.Context(),
+				[]string{"forwarded-missing"}},
+			{"behind-another-proxy", "X-Real-Ip", "unknown, 192.0.2.7", "192.0.2.1:1", t.Context(),
+				[]string{"forwarded-missing"}},
+			{"another-header", "X-Forwarded-For", "203.0.113.7", "192.0.2.1:1", t.Context(),
+				[]string{"forwarded-missing"}},
+			{"unix", "X-Other", "", "@", socket, []string{"forwarded-missing"}},
+			{"readable", "X-Real-Ip", "unknown, 203.0.113.7", "192.0.2.1:1", t.Context(), nil},
+			{"readable-unix", "X-Real-Ip", "203.0.113.7", "@", socket, nil},
+			{"of-the-proxies-themselves", "X-Real-Ip", "192.0.2.7", "192.0.2.1:1", t.Context(), nil},
+			{"not-trusted", "X-Other", "", "203.0.113.9:1", t.Context(), nil},
+		} {
+			t.Run(name+"/"+tt.name, func(t *testing.T) {
+				l, log := logged(t, perHour(1e9))
+				h := limiter.Must(middleware.New(l, who, keying.Pattern, middleware.Config{})).Handler(
+					http.HandlerFunc(noop))
+				for range misuse.Patience / 2 {
+					r := httptest.NewRequest("GET", "/", nil).WithContext(tt.ctx)
+					r.Header.Set(tt.header, tt.lines)
+					r.RemoteAddr = tt.remote
+					h.ServeHTTP(httptest.NewRecorder(), r)
+				}
+				assert.Equal(t, tt.want, told(log))
+				if tt.want != nil {
+					assert.Contains(t, log.String(), "header=X-Real-Ip remote="+tt.remote)
+				}
+			})
+		}
+	}
+}
+
+// Watching costs nothing once the first requests were seen.
+func TestMiddleware_AllocatesNoMoreToWatchProxies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		addresses keying.Addresses
+		remote    string
+		most      float64 // the text that names the address, and a func that reads the header
+	}{
+		"no-proxies": {keying.Addresses{}, "203.0.113.9:1", 1},
+		"proxies": {keying.Addresses{Proxies: []netip.Prefix{
+			netip.MustParsePrefix("192.0.2.0/24")}}, "192.0.2.1:1", 2},
+	} {
+		l, _ := logged(t, perHour(1e9))
+		h := limiter.Must(middleware.New(l, keying.ByAddress(tt.addresses), keying.Pattern,
+			middleware.Config{Headers: middleware.Off})).Handler(http.HandlerFunc(noop))
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = tt.remote
+		r.Header.Set("X-Forwarded-For", "203.0.113.7")
+		w := httptest.NewRecorder()
+		for range 2 * misuse.Patience {
+			h.ServeHTTP(w, r)
+		}
+		assert.LessOrEqual(t, allocations(func() { h.ServeHTTP(w, r) }), tt.most, name)
 	}
 }
 
@@ -195,7 +305,7 @@ func TestMiddleware_NamesTheRoutesThatAreUnknown(t *testing.T) {
 	l, log := logged(t, many("GET /item/{id}", "GET /items/{id}"))
 	m := limiter.Must(middleware.New(l, byUser, keying.Mux(mux), middleware.Config{}))
 	m.Handler(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-	assert.Contains(t, log.String(), `see=https://github.com/ration-go/ration#route-unknown`)
+	assert.Contains(t, log.String(), `see=https://github.com/ration-go/ration#warnings`)
 	assert.Contains(t, log.String(), `Budget \"many\".Routes[0] = \"GET /item/{id}\": `+
 		`want a route that the router has`)
 }
@@ -257,6 +367,10 @@ func TestMiddleware_TellsOfAPreflightOnce(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		assert.Equal(t, tt.want, told(log), tt.name)
+		if tt.want != nil {
+			assert.Contains(t, log.String(), `msg="a CORS preflight was charged or refused: `)
+			assert.Contains(t, log.String(), "route=unmatched")
+		}
 	}
 }
 

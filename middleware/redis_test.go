@@ -12,10 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 	"github.com/ration-go/ration/middleware"
 )
 
@@ -45,7 +46,7 @@ func newShared(
 	}
 	f, logged = &fixture{seen: &seen{}}, new(bytes.Buffer)
 	f.limiter, err = limiter.New(store, budgets, limiter.Config{
-		Observer: f.seen, Logger: slog.New(slog.NewTextHandler(logged, nil)),
+		Observer: f.seen.observer(), Logger: slog.New(slog.NewTextHandler(logged, nil)),
 	})
 	require.NoError(t, err)
 	return f, logged
@@ -127,7 +128,7 @@ func TestRedis_ALostReplyToSettleBooksItOnce(t *testing.T) {
 		var failed *limiter.StoreError
 		proxy.Set(redistest.LoseReply)
 		if assert.ErrorAs(t, middleware.Settle(r.Context(), 3), &failed) {
-			assert.Equal(t, limiter.Ambiguous, failed.Reason)
+			assert.Equal(t, storekit.Ambiguous, failed.Reason)
 		}
 		proxy.Set(redistest.None)
 		assert.ErrorIs(t, middleware.Settle(r.Context(), 3), limiter.ErrReceipt)

@@ -1,72 +1,82 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
+	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
 
 // refusal is the answer to a request that does not reach its handler.
 type refusal struct {
-	answer   limiter.Answer
+	outcome  string // see limiter.RequestEvent
 	status   int
 	kind     *kind            // of problem
 	decision limiter.Decision // of the budget that refused
-	named    bool             // the caller may be told of that budget
-	hidden   bool             // but not of the state of its account
-	err      error            // or why nothing could be decided
-	wait     time.Duration    // until it may be tried again, with jitter; 0: never, or not known
+	named    bool             // the caller may know that budget by name
+	shown    bool             // the caller may know its state
+	err      error            // or why there is no decision
+	next     time.Duration    // see limiter.Request
+	wait     time.Duration    // with jitter; 0 if it is unknown or no retry can succeed
 }
 
 // refuse answers a request that does not reach its handler.
 func (m *Middleware) refuse(
-	w http.ResponseWriter, r *http.Request, route string, d limiter.Decision, err error,
-	hidden bool,
+	w http.ResponseWriter, r *http.Request, req *limiter.Request, err error,
 ) {
-	no := m.refusal(r, d, err)
-	no.hidden = hidden
-	m.limiter.Answered(transport, route, no.answer)
+	f := m.refusal(req, err)
 	if isGRPC(r) {
-		no.writeGRPC(w, r)
+		f.writeGRPC(w, r)
 		return
 	}
-	m.write(w, r, no)
+	m.writeFields(w.Header(), &f)
+	if m.custom(&f) {
+		m.writeCustom(w, r, f, req.Caller)
+		return
+	}
+	m.writeDefault(w, r, &f)
 }
 
-func (m *Middleware) refusal(r *http.Request, d limiter.Decision, err error) refusal {
+func (m *Middleware) refusal(req *limiter.Request, err error) refusal {
+	f := refusal{outcome: req.Outcome, err: err}
 	switch {
 	case storeFailed(err):
-		return refusal{answer: limiter.AnswerErrorClosed, status: http.StatusServiceUnavailable,
-			err: err, wait: m.later(max(d.RetryAfter, 1))}
+		f.status, f.wait = http.StatusServiceUnavailable, m.later(max(req.Decision.RetryAfter, 1))
 	case errors.Is(err, limiter.ErrNobody) && m.who.Challenge() == "":
-		// A 401 must state a challenge (RFC 9110, section 15.5.2); where there is
-		// none to state, credentials would not help.
-		return refusal{answer: limiter.AnswerUnauthenticated, status: http.StatusForbidden, err: err}
+		// A 401 must state a challenge (RFC 9110, section 15.5.2); if there is none to
+		// state, credentials would not help.
+		f.status = http.StatusForbidden
 	case errors.Is(err, limiter.ErrNobody):
-		return refusal{answer: limiter.AnswerUnauthenticated, status: http.StatusUnauthorized, err: err}
-	case err != nil && r.Context().Err() != nil:
-		return refusal{answer: limiter.AnswerCanceled, status: http.StatusServiceUnavailable, err: err}
+		f.status = http.StatusUnauthorized
+	case err != nil && f.outcome == canceled:
+		f.status = http.StatusServiceUnavailable // the client has disconnected
 	case err != nil:
-		// The closest outcome: refused, because it could not be decided.
-		return refusal{answer: limiter.AnswerErrorClosed, status: http.StatusInternalServerError,
-			err: err}
-	}
-	no := refusal{answer: limiter.AnswerNever, status: http.StatusTooManyRequests,
-		kind: quotaExceeded, decision: d, named: m.named(d.Budget)}
-	if d.Outcome == limiter.Deny {
-		no.answer, no.wait = limiter.AnswerDeny, m.later(max(d.RetryAfter, 1))
-		if slices.Contains(m.cfg.Unavailable, d.Budget) {
-			no.status, no.kind = http.StatusServiceUnavailable, reducedCapacity
+		f.status = http.StatusInternalServerError
+	default:
+		f.status, f.kind = http.StatusTooManyRequests, quotaExceeded
+		f.decision, f.named, f.shown, f.next = req.Decision, req.Named, req.Shown, req.Next
+		if f.outcome == deny {
+			f.wait = m.later(max(req.Decision.RetryAfter, 1))
+		}
+		if req.Unavailable {
+			f.status, f.kind = http.StatusServiceUnavailable, reducedCapacity
 		}
 	}
-	return no
+	return f
 }
+
+// The outcomes that are answered in different ways.
+const (
+	deny     = "deny"
+	never    = "never"
+	canceled = "canceled"
+)
 
 // later adds the jitter to a wait.
 func (m *Middleware) later(wait time.Duration) time.Duration {
@@ -76,7 +86,7 @@ func (m *Middleware) later(wait time.Duration) time.Duration {
 	return wait + rand.N(m.cfg.Jitter+1)
 }
 
-// inherited are headers that were meant for the answer of the handler: they
+// inherited are headers that outer handlers set for the handler's answer: they
 // describe its body, or let a cache keep it.
 var inherited = map[string]bool{
 	"Accept-Ranges": true, "Age": true, "Content-Digest": true, "Content-Disposition": true,
@@ -87,7 +97,7 @@ var inherited = map[string]bool{
 	"Surrogate-Control": true,
 }
 
-func disinherit(h http.Header) {
+func removeInherited(h http.Header) {
 	for name := range h {
 		if inherited[name] {
 			delete(h, name)
@@ -95,85 +105,125 @@ func disinherit(h http.Header) {
 	}
 }
 
-// write answers by HTTP. Headers set upstream, such as those of CORS, stay where
-// they do not speak of another body.
-func (m *Middleware) write(w http.ResponseWriter, r *http.Request, no refusal) {
-	h := w.Header()
-	disinherit(h)
-	values := [3]string{"no-store", "application/problem+json"}
+// writeFields writes all header fields but Content-Type. Fields that outer handlers
+// have set, such as those of CORS, stay unless they describe another body.
+func (m *Middleware) writeFields(h http.Header, f *refusal) {
+	removeInherited(h)
+	values := [2]string{"no-store"}
 	h["Cache-Control"] = values[:1:1]
-	if no.wait > 0 {
-		values[2] = decimal(max(wholeSeconds(no.wait), outerWait(h)))
-		h["Retry-After"] = values[2:]
+	if f.wait > 0 {
+		values[1] = decimal(max(wholeSeconds(f.wait), outerWait(h)))
+		h["Retry-After"] = values[1:]
 	}
-	if no.err == nil {
-		untell(h)
+	if f.err == nil {
+		removeState(h)
 	}
-	if no.named && !no.hidden && m.cfg.Headers != Off {
-		m.tell(h, &no.decision)
+	if f.shown && f.named && m.cfg.Headers != Off {
+		m.writeState(h, &f.decision, f.next)
 	}
-	if no.status == http.StatusUnauthorized {
+	if f.status == http.StatusUnauthorized {
 		h.Set("Www-Authenticate", m.who.Challenge())
 	}
-	if custom := m.custom(no); custom != nil {
-		a := &answerer{ResponseWriter: w, status: no.status}
-		custom(a, r)
-		a.finish()
+}
+
+// writeDefault writes the answer of a service that does not write its own.
+func (m *Middleware) writeDefault(w http.ResponseWriter, r *http.Request, f *refusal) {
+	w.Header()["Content-Type"] = []string{"application/problem+json"}
+	w.WriteHeader(f.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(m.body(f)) // it fails if the client has disconnected
+	}
+}
+
+// custom reports whether the service writes the answer itself.
+func (m *Middleware) custom(f *refusal) bool {
+	if f.err == nil {
+		return m.cfg.Denied != nil
+	}
+	return m.cfg.Failed != nil && f.outcome != canceled
+}
+
+// writeCustom lets the service write the answer.
+func (m *Middleware) writeCustom(
+	w http.ResponseWriter, r *http.Request, f refusal, c limiter.Caller,
+) {
+	outer := r.Context()
+	if m.cfg.Caller && !c.Principal.Nobody() {
+		outer = keying.WithCaller(outer, c)
+	}
+	ctx := &refused{Context: outer, middleware: m, refusal: f,
+		writer: answerer{ResponseWriter: w, status: f.status}}
+	if f.err == nil {
+		m.cfg.Denied(&ctx.writer, r.WithContext(ctx), f.decision)
+	} else {
+		m.cfg.Failed(&ctx.writer, r.WithContext(ctx), f.err)
+	}
+	ctx.writer.finish()
+}
+
+// refused is the context of Config.Denied and Config.Failed, in which Deny finds the
+// default answer. It holds their ResponseWriter, too, to save an allocation.
+type refused struct {
+	context.Context
+	middleware *Middleware
+	refusal    refusal
+	writer     answerer
+}
+
+type refusedKey struct{}
+
+func (c *refused) Value(key any) any {
+	if key == (refusedKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Deny writes the answer that the middleware would have written. [Config.Denied]
+// and [Config.Failed] may call it after they have added headers or logged, with
+// their request, and with their ResponseWriter or any wrapper of it. For any other
+// request it writes a 429 that names no budget.
+func Deny(w http.ResponseWriter, r *http.Request) {
+	if c, ok := r.Context().Value(refusedKey{}).(*refused); ok {
+		c.middleware.writeDefault(w, r, &c.refusal)
 		return
 	}
-	h["Content-Type"] = values[1:2:2]
-	w.WriteHeader(no.status)
-	if r.Method != http.MethodHead {
-		// The caller may be gone; there is nobody left to tell.
-		_, _ = w.Write(m.body(no))
-	}
+	var m Middleware
+	m.writeDefault(w, r, &refusal{status: http.StatusTooManyRequests, kind: quotaExceeded})
 }
 
-// body returns the problem, which for a denial is the same each time.
-func (m *Middleware) body(no refusal) []byte {
-	if no.named && no.answer == limiter.AnswerDeny && no.kind == quotaExceeded {
-		return m.policies.of(no.decision.Budget, &no.decision.Limit).denied
+// body returns the body of the default answer. That of a denial is cached.
+func (m *Middleware) body(f *refusal) []byte {
+	if f.named && f.outcome == deny && f.kind == quotaExceeded {
+		return m.texts.of(f.decision.Budget, &f.decision.Limit).denied
 	}
-	return no.problem()
+	return f.problem()
 }
 
-// outerWait returns for how many seconds a limiter further out, that has let
-// this request pass, will refuse the next: whoever comes back before is refused
-// again.
+// outerWait returns for how many seconds an outer limiter, which has allowed this
+// request, will refuse the next one.
 func outerWait(h http.Header) int64 {
-	if told, ok := readItem(h[stateField]); ok && told.left == 0 {
-		return told.seconds
+	if outer, ok := readItem(h[stateField]); ok && outer.left == 0 {
+		return outer.seconds
 	}
 	return 0
 }
 
-// custom returns the service's own handler for the answer, or nil.
-func (m *Middleware) custom(no refusal) func(http.ResponseWriter, *http.Request) {
-	switch {
-	case no.err == nil && m.cfg.Denied != nil:
-		return func(w http.ResponseWriter, r *http.Request) { m.cfg.Denied(w, r, no.decision) }
-	case no.err != nil && m.cfg.Failed != nil && no.answer != limiter.AnswerCanceled:
-		return func(w http.ResponseWriter, r *http.Request) { m.cfg.Failed(w, r, no.err) }
-	default:
-		return nil
-	}
-}
-
-// answerer gives an answer its status where the service's own handler writes
-// none, so that no refusal goes out as 200.
+// answerer is the ResponseWriter of Config.Denied and Config.Failed. If they write
+// no status, it writes that of the refusal rather than 200.
 type answerer struct {
 	http.ResponseWriter
 	status int
 	wrote  bool
 }
 
-// finalOnly are the fields that describe the refusal, and not an informational
-// answer (1xx) before it.
+// finalOnly are the fields that describe the refusal. An informational answer (1xx)
+// before it has none of them.
 var finalOnly = [...]string{"Retry-After", "Cache-Control", "Www-Authenticate",
 	policyField, stateField, limitField, remainingField, resetField}
 
 // WriteHeader writes an informational answer without the fields of the refusal,
-// and notes any other status.
+// and records any other status.
 func (a *answerer) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		a.wrote = true
@@ -220,31 +270,30 @@ var (
 	reducedCapacity = &kind{"temporary-reduced-capacity", "Temporary Reduced Capacity"}
 )
 
-// problem returns the refusal as JSON after RFC 9457. Names of budgets need no
-// escaping.
-func (no refusal) problem() []byte {
+// problem returns the refusal as JSON (RFC 9457). Names of budgets need no escaping.
+func (f refusal) problem() []byte {
 	b := make([]byte, 0, 320)
-	if no.kind == nil {
+	if f.kind == nil {
 		b = append(b, `{"title":"`...)
-		b = append(b, http.StatusText(no.status)...)
+		b = append(b, http.StatusText(f.status)...)
 	} else {
 		b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#`...)
-		b = append(b, no.kind.fragment...)
+		b = append(b, f.kind.fragment...)
 		b = append(b, `","title":"`...)
-		b = append(b, no.kind.title...)
+		b = append(b, f.kind.title...)
 	}
 	b = append(b, `","status":`...)
-	b = strconv.AppendInt(b, int64(no.status), 10)
-	if no.kind != nil {
+	b = strconv.AppendInt(b, int64(f.status), 10)
+	if f.kind != nil {
 		b = append(b, `,"violated-policies":[`...)
-		if no.named {
-			b = append(b, quoted(no.decision.Budget)...)
+		if f.named {
+			b = append(b, quoted(f.decision.Budget)...)
 		}
 		b = append(b, ']')
 	}
 	switch {
-	case no.answer != limiter.AnswerNever:
-	case no.decision.Limit == limiter.Blocked:
+	case f.outcome != never:
+	case f.decision.Limit == limiter.Blocked:
 		b = append(b, `,"detail":"The limit allows this caller nothing."`...)
 	default:
 		b = append(b, `,"detail":"The request costs more than the limit ever allows."`...)

@@ -15,94 +15,90 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// Check returns an error for a budget on a route that the router does not have,
-// which would limit nothing: a *[limiter.ConfigError] that names the budget and
-// the nearest route. Call it when all routes are registered. From then on, and from
-// the first request on, Reload of the limiter refuses such budgets, too.
+// Check returns an error if budgets name routes that the router does not have, since
+// they would limit nothing there. The error is a *[limiter.ConfigError] that names
+// the budget and the nearest route, or several of them joined. Call Check when all
+// routes are registered. From then on, or from the first request on, Reload of the
+// limiter refuses such budgets, too, and the metrics of all routes exist if the
+// router can list them.
 //
-// It returns nil if the finder does not know the routes, as [keying.Pattern] does
-// not. It does not check gRPC methods, "/pkg.Service/Method", since a limiter may
-// serve both; "/a/b" counts as one unless the router has that path with a method
-// or another ending.
+// It returns nil if the finder does not know the routes, as with [keying.Pattern].
+// If a gRPC adapter uses the limiter, too, routes in the form of its methods,
+// "/pkg.Service/Method", may be its own and are not checked. "/a/b" has that form
+// unless the router has that path with a method or another ending.
 func (m *Middleware) Check() error {
 	m.watch.complete.Store(true)
-	return first(m.unknown(m.limiter.Budgets()))
+	m.adapter.Routes(transport, m.route.List()...)
+	return m.adapter.Check()
 }
 
-// checkHEAD returns an error for a budget on a route that no request has.
-func checkHEAD(budgets []limiter.Budget) error {
+// check returns the function that checks budgets at New, Check and each Reload. The
+// function does not keep m alive.
+func (m *Middleware) check() func([]limiter.Budget, limiter.Capabilities, []string) error {
+	w := weak.Make(m)
+	return func(budgets []limiter.Budget, _ limiter.Capabilities, transports []string) error {
+		if m := w.Value(); m != nil {
+			return m.checkBudgets(budgets, transports)
+		}
+		return nil
+	}
+}
+
+// checkBudgets returns an error for budgets that this middleware cannot serve. Before
+// all routes are registered, it checks them only if the router lists some: the
+// middleware is made before the first route or after the last.
+func (m *Middleware) checkBudgets(budgets []limiter.Budget, transports []string) error {
+	m.watch.routed.Store(slices.ContainsFunc(budgets, func(b limiter.Budget) bool {
+		return b.Routes != nil || b.Scope&limiter.ByRoute != 0
+	}))
+	if err := m.workloads.Check(budgets); err != nil {
+		return err
+	}
+	complete := m.watch.complete.Load() || m.route.List() != nil
+	mixed := len(transports) > 1 // another adapter may know the route
+	var errs []error
 	for _, b := range budgets {
 		for i, route := range b.Routes {
-			if rest, ok := strings.CutPrefix(route, http.MethodHead+" "); ok {
-				return wrongRoute(b, i, fmt.Sprintf("HEAD shares GET's route: want %q", "GET "+rest))
+			if reason := m.wrong(route, complete, mixed); reason != "" {
+				errs = append(errs, wrongRoute(b, i, reason))
 			}
 		}
 	}
-	return nil
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
 }
 
-// checkOnReload makes the limiter check the routes of new budgets. It does not keep
-// m alive.
-func (m *Middleware) checkOnReload() {
-	w := weak.Make(m)
-	m.limiter.CheckRoutes(func(budgets []limiter.Budget) error {
-		if m := w.Value(); m != nil {
-			return m.check(budgets)
-		}
-		return nil
-	})
-}
-
-// check returns an error for a budget on a route that no request has. While routes
-// may still be registered, it relies only on a router that lists some: its
-// middleware is made before the first route or after the last.
-func (m *Middleware) check(budgets []limiter.Budget) error {
-	if err := checkHEAD(budgets); err != nil {
-		return err
+// wrong returns why no request can have the route, or "" if one can.
+func (m *Middleware) wrong(route string, complete, mixed bool) string {
+	if rest, ok := strings.CutPrefix(route, http.MethodHead+" "); ok {
+		return fmt.Sprintf("HEAD shares GET's route: want %q", http.MethodGet+" "+rest)
 	}
-	if !m.watch.complete.Load() && !m.route.Lists() {
-		return nil
+	if !complete || route == keying.Unmatched || mixed && routes.HasPackage(route) {
+		return ""
 	}
-	return first(m.unknown(budgets))
-}
-
-func first(errs []error) error {
-	if len(errs) == 0 {
-		return nil
+	registered, known, nearest := m.route.Registered(route)
+	if registered || !known || mixed && routes.IsFullMethod(route) && !similar(route, nearest) {
+		return ""
 	}
-	return errs[0]
+	if nearest == nil {
+		return "want a route that the router has"
+	}
+	return "want a route that the router has: " + routes.Quote(nearest)
 }
 
 // warnOfRoutes checks the routes of all budgets at the first request, when the
 // router is complete.
 func (m *Middleware) warnOfRoutes(ctx context.Context) {
-	m.watch.complete.Store(true)
-	if errs := m.unknown(m.limiter.Budgets()); errs != nil {
-		m.limiter.Warn(ctx, "route-unknown", "budgets name routes that the router does not have, "+
-			"and do not limit them", slog.Any("error", errors.Join(errs...)))
+	if m.watch.complete.Swap(true) {
+		return // Check was called
 	}
-}
-
-// unknown returns an error for each route of a budget that the router does not
-// have.
-func (m *Middleware) unknown(budgets []limiter.Budget) (errs []error) {
-	for _, b := range budgets {
-		for i, route := range b.Routes {
-			if route == keying.Unmatched || routes.HasPackage(route) {
-				continue
-			}
-			registered, known, nearest := m.route.Registered(route)
-			if registered || !known || routes.IsFullMethod(route) && !similar(route, nearest) {
-				continue
-			}
-			reason := "want a route that the router has"
-			if nearest != nil {
-				reason += ": " + routes.Quote(nearest)
-			}
-			errs = append(errs, wrongRoute(b, i, reason))
-		}
+	m.adapter.Routes(transport, m.route.List()...)
+	if err := m.adapter.Check(); err != nil {
+		m.adapter.Warn(ctx, "route-unknown", "budgets name routes that the router does not have, "+
+			"so they limit nothing there: correct the routes", slog.Any("error", err))
 	}
-	return errs
 }
 
 // similar reports whether one of the routes is another spelling of route.

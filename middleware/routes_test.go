@@ -1,17 +1,23 @@
 package middleware_test
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/keying/chiroute"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/metrics"
 	"github.com/ration-go/ration/middleware"
 )
 
@@ -46,8 +52,6 @@ func TestMiddleware_CheckNamesTheBudgetAndTheNearestRoute(t *testing.T) {
 		{"/orders/list", `"GET /orders/list"`}, // it has the form of a gRPC method
 		{"POST /login", ""},
 		{keying.Unmatched, ""},
-		{"/Greeter/SayHello", ""}, // of gRPC
-		{"/acme.v1.Orders/List", ""},
 	} {
 		for _, s := range services() {
 			t.Run(s.name+" "+tt.route, func(t *testing.T) {
@@ -100,11 +104,23 @@ func TestMiddleware_ReloadRefusesARouteThatTheRouterLacks(t *testing.T) {
 				require.ErrorContains(t, l.Reload([]limiter.Budget{many("POST /logn")}),
 					`Budget "many".Routes[0] = "POST /logn"`)
 				require.Error(t, l.Reload([]limiter.Budget{many("HEAD /orders/list")}))
-				assert.Equal(t, []string{"POST /login"}, l.Budgets()[0].Routes, "the budgets stay")
+				assert.Equal(t, []string{"POST /login"}, budgetsOf(t, l)[0].Routes, "the budgets stay")
 				assert.Empty(t, log.String())
 			})
 		}
 	}
+}
+
+// budgetsOf returns the budgets of a limiter, as adapters see them.
+func budgetsOf(t *testing.T, l *limiter.Limiter) (budgets []limiter.Budget) {
+	t.Helper()
+	_, err := l.Adapter().Setup("http", false,
+		func(b []limiter.Budget, _ limiter.Capabilities, _ []string) error {
+			budgets = b
+			return nil
+		})
+	require.NoError(t, err)
+	return budgets
 }
 
 // Without Check, the first request tells.
@@ -121,15 +137,146 @@ func TestMiddleware_TellsOfARouteThatTheRouterLacks(t *testing.T) {
 	}
 }
 
-// A limiter that serves HTTP and gRPC has routes of both.
-func TestMiddleware_TellsNothingOfMethodsOfGRPC(t *testing.T) {
+// methods are routes in the form of gRPC that no router of these tests has.
+var methods = []string{"/v1/ordes", "/Greeter/SayHello", "/acme.v1.Orders/List"}
+
+// setUpGRPC sets an adapter of gRPC up that does not know its methods yet.
+func setUpGRPC(t *testing.T, l *limiter.Limiter) {
+	t.Helper()
+	_, err := l.Adapter().Setup("grpc", false, nil)
+	require.NoError(t, err)
+}
+
+// With HTTP alone, a route of two segments without a method is a mistake like any
+// other, as "/v1/ordes" for "/v1/orders" is.
+func TestMiddleware_CheckRefusesTheFormOfGRPCWithoutGRPC(t *testing.T) {
+	for _, route := range methods {
+		for _, s := range services() {
+			l, log := logged(t, many(route))
+			m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
+			s.routes()
+			require.ErrorContains(t, m.Check(), `middleware: Budget "many".Routes[0] = "`+route+
+				`": want a route that the router has`, s.name)
+			require.Error(t, l.Reload([]limiter.Budget{many(route)}))
+			assert.Empty(t, log.String())
+		}
+	}
+}
+
+// A limiter that serves HTTP and gRPC has routes of both: what may be a method is
+// passed over, and what is another spelling of a route of the router is not.
+func TestMiddleware_CheckPassesOverTheFormOfGRPCBesideGRPC(t *testing.T) {
+	for _, grpcFirst := range []bool{false, true} {
+		for _, s := range services() {
+			l, log := logged(t, many(append([]string{"POST /login"}, methods...)...))
+			if grpcFirst {
+				setUpGRPC(t, l)
+			}
+			m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
+			if !grpcFirst {
+				setUpGRPC(t, l)
+			}
+			s.routes()
+			m.Handler(s.router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+			require.NoError(t, m.Check())
+			assert.Empty(t, log.String(), s.name)
+			for _, route := range []string{"/orders/list", "/orders/", "POST /logn"} {
+				require.ErrorContains(t, l.Reload([]limiter.Budget{many(route)}),
+					`Routes[0] = "`+route+`"`)
+			}
+		}
+	}
+}
+
+func TestMiddleware_CheckNamesAllWrongRoutesAtOnce(t *testing.T) {
+	hourly := many("GET /order", "POST /login", "HEAD /orders/list")
+	daily := limiter.Budget{Name: "daily", Scope: limiter.ByPrincipal, Limit: limiter.PerDay(1e9),
+		Routes: []string{"GET /orders/lst"}}
+	want := []string{
+		`middleware: Budget "daily".Routes[0] = "GET /orders/lst": `,
+		`middleware: Budget "many".Routes[0] = "GET /order": `,
+		`middleware: Budget "many".Routes[2] = "HEAD /orders/list": `,
+	}
+	names := func(t *testing.T, err error) {
+		t.Helper()
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config)
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, len(want), err)
+		for i, line := range lines {
+			assert.Contains(t, line, want[i])
+		}
+	}
 	for _, s := range services() {
-		l, log := logged(t, many("/Greeter/SayHello", "/acme.v1.Orders/List", "POST /login"))
+		l, log := logged(t, many())
+		m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
+		s.routes()
+		require.NoError(t, m.Check())
+		names(t, l.Reload([]limiter.Budget{daily, hourly}))
+		assert.Empty(t, log.String())
+	}
+	hourly.Routes[2], want[2] = "POST /logn", `middleware: Budget "many".Routes[2] = "POST /logn": `
+	for _, s := range services() {
+		l, log := logged(t, hourly, daily)
+		m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
+		s.routes()
+		names(t, m.Check())
+		assert.Empty(t, log.String())
+	}
+	for _, s := range services() { // without Check, by one log line
+		l, log := logged(t, hourly, daily)
 		m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
 		s.routes()
 		m.Handler(s.router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-		assert.Empty(t, log.String(), s.name)
+		assert.Equal(t, []string{"route-unknown"}, told(log))
+		for _, text := range want {
+			assert.Contains(t, log.String(), strings.ReplaceAll(text, `"`, `\"`))
+		}
 	}
+}
+
+// Dashboards show all routes at 0 before the first request.
+func TestMiddleware_MetricsOfAllRoutesExistAfterCheck(t *testing.T) {
+	for _, check := range []bool{true, false} {
+		router := chi.NewRouter()
+		registry := prometheus.NewRegistry()
+		l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{})),
+			[]limiter.Budget{many()}, limiter.Config{
+				Observer: limiter.Must(metrics.New(registry))}))
+		m := limiter.Must(middleware.New(l, byAddress, chiroute.New(router).Route,
+			middleware.Config{}))
+		router.Use(m.Handler)
+		router.Get("/orders/{id}", noop)
+		router.Route("/api", func(r chi.Router) { r.Post("/login", noop) })
+		if check {
+			require.NoError(t, m.Check())
+		} else {
+			router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/none", nil))
+		}
+		assert.Subset(t, slices.Collect(maps.Keys(routesOf(t, registry))),
+			[]string{"GET /orders/{id}", "POST /api/login", keying.Unmatched}, "Check: %t", check)
+		for route, n := range routesOf(t, registry) {
+			assert.True(t, n == 0 || !check && route == keying.Unmatched, route)
+		}
+	}
+}
+
+// routesOf returns how many requests ration_requests_total states for each route.
+func routesOf(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	routes := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if family.GetName() == "ration_requests_total" && label.GetName() == "route" {
+					routes[label.GetValue()] += metric.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return routes
 }
 
 // CONNECT past a budget, over a real connection: the mux serves it by "/files/",

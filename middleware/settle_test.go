@@ -20,6 +20,7 @@ import (
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/storekit"
 	"github.com/ration-go/ration/middleware"
 )
 
@@ -46,17 +47,6 @@ func send1(h http.Handler) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, get("/", "alice")())
 	return w
-}
-
-// balances returns what a user has left of each budget.
-func balances(t *testing.T, f *fixture, user string) map[string]int64 {
-	t.Helper()
-	left := map[string]int64{}
-	_, err := f.limiter.TakeEach(t.Context(), limiter.Caller{
-		Principal: limiter.Principal{Kind: "user", ID: user},
-	}, 0, func(b *limiter.Budget, c *limiter.Charge) { left[b.Name] = c.Result.Remaining })
-	require.NoError(t, err)
-	return left
 }
 
 func TestSettle_ReplacesTheReservedCost(t *testing.T) {
@@ -264,14 +254,14 @@ type takeFails struct{ limiter.Store }
 
 func (takeFails) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
 	return limiter.Decision{},
-		&limiter.StoreError{Reason: limiter.Unavailable, Err: errors.New("down")}
+		&limiter.StoreError{Reason: storekit.Unavailable, Err: errors.New("down")}
 }
 
 // settleFails is a store that takes and cannot settle.
 type settleFails struct{ limiter.Store }
 
 func (settleFails) Settle(context.Context, []limiter.Charge) error {
-	return &limiter.StoreError{Reason: limiter.Timeout, Err: errors.New("too slow")}
+	return &limiter.StoreError{Reason: storekit.Timeout, Err: errors.New("too slow")}
 }
 
 func TestByStatus_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
@@ -285,8 +275,11 @@ func TestByStatus_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := limiter.Must(memstore.New(memstore.Config{}))
 			var log bytes.Buffer
-			l := limiter.Must(limiter.New(tt.wrap(store), []limiter.Budget{tokens},
-				limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+			closed := tokens
+			closed.OnError = limiter.Closed
+			l := limiter.Must(limiter.New(tt.wrap(store), []limiter.Budget{closed},
+				limiter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Observer: readsBalances}))
 			m := limiter.Must(middleware.New(l, byUser, keying.Pattern, middleware.Config{Cost: seven,
 				ByStatus: func(int, int64) int64 { return tt.actual }}))
 			h := authenticate(m.Handler(answers(200)))
@@ -359,7 +352,7 @@ func TestByStatus_AWebsocketWorksAndKeepsItsCost(t *testing.T) {
 	require.NoError(t, conn.Close())
 	server.Close()
 	d, err := f.limiter.Peek(t.Context(), limiter.Caller{
-		Principal: limiter.Principal{Kind: limiter.KindShared, ID: "everybody"}}, 0)
+		Principal: limiter.Principal{Kind: keying.KindShared, ID: "everybody"}}, 0)
 	require.NoError(t, err)
 	assert.EqualValues(t, 99, d.Remaining)
 }

@@ -155,6 +155,7 @@ func TestByStatus_AnErrorWrittenFurtherOutIsNoSuccess(t *testing.T) {
 				assert.Equal(t, 5, checked, "of 100 wrong passwords")
 				assert.Equal(t, map[int]int{401: 5, 429: 95}, statuses)
 				assert.Equal(t, []string{"status-unknown"}, told(log))
+				assert.Contains(t, log.String(), "route=unmatched")
 			})
 		}
 	}

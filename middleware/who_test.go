@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/certtest"
+	"github.com/ration-go/ration/internal/lab/certtest"
 	"github.com/ration-go/ration/internal/misuse"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
@@ -65,6 +65,28 @@ func TestMiddleware_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
 	}
 }
 
+func TestMiddleware_TellsWhichPartOfAPrincipalIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		principal limiter.Principal
+		want      string
+	}{
+		{limiter.Principal{}, "an empty Kind and an empty ID, so"},
+		{limiter.Principal{Kind: "user", Tenant: "acme"}, "an empty ID, so"},
+		{limiter.Principal{ID: "sk-live-1"}, "an empty Kind, so"},
+		{limiter.Principal{Kind: keying.KindAddress, ID: "sk-live-1"},
+			`the reserved Kind \"address\", so`},
+	} {
+		l, log := logged(t, many())
+		m := limiter.Must(middleware.New(l, byUser, keying.Pattern, middleware.Config{}))
+		r := httptest.NewRequest("GET", "/", nil)
+		m.Handler(http.HandlerFunc(noop)).ServeHTTP(httptest.NewRecorder(),
+			r.WithContext(keying.WithPrincipal(r.Context(), tt.principal)))
+		assert.Equal(t, []string{"principal-invalid"}, told(log))
+		assert.Contains(t, log.String(), "called keying.WithPrincipal with "+tt.want)
+		assert.NotContains(t, log.String(), "sk-live")
+	}
+}
+
 func TestMiddleware_TellsOnceOfACertificateThatNobodyVerified(t *testing.T) {
 	leaf := certtest.New(t, "CA").Issue(t, x509.Certificate{
 		Subject: pkix.Name{CommonName: "alice"}}).Leaf
@@ -94,7 +116,7 @@ func TestMiddleware_TellsOnceOfACertificateThatNobodyVerified(t *testing.T) {
 				h.ServeHTTP(httptest.NewRecorder(), r)
 			}
 			assert.Equal(t, tt.want, told(log))
-			assert.Equal(t, tt.want == nil, kind == limiter.KindCertificate)
+			assert.Equal(t, tt.want == nil, kind == keying.KindCertificate)
 		})
 	}
 }
@@ -108,7 +130,7 @@ func TestMiddleware_TellsOnceThatAUnixSocketHasNoAddresses(t *testing.T) {
 		want []string
 	}{
 		{"no choice", keying.Addresses{}, []string{"no-address"}},
-		{"a proxy", keying.Addresses{UnixProxy: true}, nil},
+		{"a proxy", keying.Addresses{UnixProxy: true}, []string{"forwarded-missing"}},
 		{"a choice", keying.Addresses{Unknown: keying.OrShared()}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

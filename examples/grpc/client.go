@@ -16,9 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// obeyPushback is all that a client needs to be let in by waiting: the listed
-// codes are retried when the server says so. The backoff is for servers that say
-// nothing.
+// obeyPushback makes a client wait and retry automatically: it retries the listed codes
+// after the pushback that the server sends, or after the backoff if it sends none.
 const obeyPushback = `{"methodConfig": [{
 	"name": [{"service": "example.Orders"}],
 	"retryPolicy": {
@@ -28,13 +27,13 @@ const obeyPushback = `{"methodConfig": [{
 	}
 }]}`
 
-// client shows what it gets.
+// client makes calls and prints the answers.
 type client struct {
 	out            io.Writer
 	plain, patient *grpc.ClientConn // without and with the retry policy
 }
 
-// untilRefused lists until the budget is used up, and shows the refusal.
+// untilRefused calls List until the budget is used up, and prints the refusal.
 func (c *client) untilRefused(ctx context.Context) error {
 	for n := 1; ctx.Err() == nil; n++ {
 		var trailer metadata.MD
@@ -60,7 +59,8 @@ func (c *client) letIn(ctx context.Context) error {
 	return nil
 }
 
-// tooLate has a policy, too, but no time to wait a minute for a second export.
+// tooLate makes a call that would have to wait longer than its deadline. It is refused at
+// once, in spite of the retry policy.
 func (c *client) tooLate(ctx context.Context) error {
 	if _, err := call(ctx, c.patient, exportMethod); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *client) tooLate(ctx context.Context) error {
 	return nil
 }
 
-// converse sends messages on one stream until one cannot pay.
+// converse sends messages on one stream until one is refused.
 func (c *client) converse(ctx context.Context) error {
 	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	stream, err := c.patient.NewStream(ctx, desc, editMethod)
@@ -93,7 +93,7 @@ func (c *client) converse(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// flood calls what the server does not have, then asks whether it lives.
+// flood calls methods that the server does not have, and then its health check.
 func (c *client) flood(ctx context.Context) error {
 	count := map[codes.Code]int{}
 	for n := range 100 {
@@ -112,7 +112,7 @@ func (c *client) flood(ctx context.Context) error {
 	return nil
 }
 
-// show prints what a refusal tells a client.
+// show prints what a client sees of a refusal.
 func (c *client) show(what string, err error, trailer metadata.MD) {
 	refused := status.Convert(err)
 	fmt.Fprintf(c.out, "%s: %v: %s\n", what, refused.Code(), refused.Message())

@@ -1,7 +1,7 @@
-// Command grpc shows what a gRPC client sees of a limiter. It starts a server
-// with TLS on a free port of this machine; a client with a certificate is refused
-// and let in by its retry policy, has no time to wait, sends too many messages on
-// a stream, and calls methods that the server does not have.
+// Command grpc shows what a gRPC client sees of a limiter. It starts a server with TLS on
+// a free local port. A client with a certificate is refused; it retries by its retry
+// policy and succeeds; it makes a call whose deadline is too near to wait; it sends too
+// many messages on a stream; and it calls methods that the server does not have.
 //
 //	go run ./examples/grpc
 package main
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// run starts the server, plays the client and stops the server.
+// run starts the server, runs the client and stops the server.
 func run(ctx context.Context, out io.Writer) error {
 	ca, err := newAuthority()
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	editMethod   = "/example.Orders/Edit"
 )
 
-// orders is a service of three methods, by hand where protoc would generate it.
+// orders is a service of three methods, written by hand; protoc would generate it.
 var orders = grpc.ServiceDesc{
 	ServiceName: "example.Orders",
 	HandlerType: (*any)(nil),
@@ -47,8 +47,8 @@ func unary(method, text string) grpc.MethodHandler {
 	}
 }
 
-// edit answers each message. It need not know that messages are charged: the
-// error of one that cannot pay comes from RecvMsg, and ends the stream.
+// edit answers each message. The interceptor charges messages in RecvMsg, which returns
+// an error for a message that is refused; that ends the stream.
 func edit(_ any, stream grpc.ServerStream) error {
 	for {
 		change := new(wrapperspb.StringValue)

@@ -14,8 +14,8 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// newServer returns a server that counts its callers by their certificates, and
-// by address the calls that no interceptor sees.
+// newServer returns a server that limits callers by their certificates, and by address
+// the calls that no interceptor sees.
 func newServer(creds credentials.TransportCredentials) (*grpc.Server, error) {
 	store, err := memstore.New(memstore.Config{})
 	if err != nil {
@@ -31,26 +31,25 @@ func newServer(creds credentials.TransportCredentials) (*grpc.Server, error) {
 	}
 	server := grpc.NewServer(grpc.Creds(creds),
 		// A unary call that never sends its message holds a goroutine, and no
-		// interceptor sees it: the first option bounds these calls on one connection,
-		// the second those of one address.
+		// interceptor sees it. The first option bounds such calls for each connection, and
+		// the second for each address.
 		grpc.MaxConcurrentStreams(100),
 		grpc.InTapHandle(guard.Handle),
-		// Authentication by tokens would come first, in both chains: the limiter
-		// counts whom it has verified.
+		// An authentication by tokens would come first in both chains.
 		grpc.ChainUnaryInterceptor(calls.Unary),
 		grpc.ChainStreamInterceptor(calls.Stream))
 	server.RegisterService(&orders, struct{}{})
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 
-	// Now that the services are known, a budget on a misspelt method is an error,
-	// and the guard knows what is unknown.
+	// All services are registered. Learn and Check return an error for a budget on a
+	// method that does not exist.
 	if err := guard.Learn(server); err != nil {
 		return nil, err
 	}
 	return server, calls.Check(server)
 }
 
-// newInterceptor limits what each client may do.
+// newInterceptor limits the calls and messages of each client.
 func newInterceptor(store limiter.Store) (*grpcinterceptor.Interceptor, error) {
 	l, err := limiter.New(store, []limiter.Budget{
 		{Name: "lists", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(2),
@@ -70,8 +69,8 @@ func newInterceptor(store limiter.Store) (*grpcinterceptor.Interceptor, error) {
 	})
 }
 
-// newTap limits what no interceptor ever sees: calls of unknown methods, and calls
-// that open and never send a message.
+// newTap limits the calls that no interceptor sees: calls of unknown methods, and unary
+// calls that never send a message.
 func newTap(store limiter.Store) (*grpcinterceptor.Tap, error) {
 	l, err := limiter.New(store, []limiter.Budget{
 		{Name: "unknown", Scope: limiter.ByPrincipal, Limit: limiter.PerMinute(5),

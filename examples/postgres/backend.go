@@ -48,7 +48,7 @@ func (b *backend) Update(
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil { // perhaps only the reply is lost
-		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: err}
+		return &limiter.StoreError{Reason: storekit.Ambiguous, Err: err}
 	}
 	return nil
 }

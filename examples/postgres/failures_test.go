@@ -44,7 +44,7 @@ func cutOff(t *testing.T, write bool) error {
 func TestBackend_ACommitWithoutReplyIsAmbiguous(t *testing.T) {
 	err := cutOff(t, false)
 	var store *limiter.StoreError
-	if !errors.As(err, &store) || store.Reason != limiter.Ambiguous {
+	if !errors.As(err, &store) || store.Reason != storekit.Ambiguous {
 		t.Errorf("Update whose commit has no reply: %v, want an Ambiguous *limiter.StoreError", err)
 	}
 }
@@ -65,7 +65,7 @@ func TestStore_AServerThatIsAwayIsUnavailable(t *testing.T) {
 	pool := connect(t, "postgres://postgres@127.0.0.1:"+port+"/postgres")
 	_, err = newStore(t, &backend{pool}, "", nil).Take(t.Context(), []limiter.Charge{on("alice", 1)})
 	var store *limiter.StoreError
-	if !errors.As(err, &store) || store.Reason != limiter.Unavailable {
+	if !errors.As(err, &store) || store.Reason != storekit.Unavailable {
 		t.Errorf("Take while no server listens: %v, want an Unavailable *limiter.StoreError", err)
 	}
 }

@@ -74,7 +74,7 @@ func (f *flaky) Update(
 			})
 	case storetest.AtCommit:
 		_ = f.Backend.Update(ctx, keys, decide)
-		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: io.ErrUnexpectedEOF}
+		return &limiter.StoreError{Reason: storekit.Ambiguous, Err: io.ErrUnexpectedEOF}
 	default:
 		return f.Backend.Update(ctx, keys, decide)
 	}

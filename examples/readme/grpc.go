@@ -36,7 +36,7 @@ func authenticateStream(
 	return handler(srv, &streamOf{stream, authenticated(stream.Context())})
 }
 
-// authenticated returns the context with the principal whose token it carries.
+// authenticated returns the context with the principal of its token, if it has one.
 func authenticated(ctx context.Context) context.Context {
 	for _, header := range metadata.ValueFromIncomingContext(ctx, "authorization") {
 		if user, ok := verify(header); ok {

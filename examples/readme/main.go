@@ -65,7 +65,7 @@ func newMux(limit *limiter.Limiter, order http.Handler) http.Handler {
 	return handler
 }
 
-// verify stands for the look-up of a token.
+// verify stands in for the lookup of a token.
 func verify(header string) (user string, ok bool) {
 	token, ok := strings.CutPrefix(header, "Bearer ")
 	return strings.TrimSuffix(token, "-token"), ok && strings.HasSuffix(token, "-token")

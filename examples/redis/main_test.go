@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 )
 
 func freeAddr(t *testing.T) string {

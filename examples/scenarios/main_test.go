@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 )
 

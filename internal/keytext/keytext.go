@@ -24,6 +24,7 @@ import (
 	"hash"
 	"sync"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -86,7 +87,7 @@ func tenant(p limiter.Principal) limiter.Principal {
 		return p
 	}
 	switch p.Kind {
-	case limiter.KindAddress, limiter.KindCertificate, limiter.KindShared:
+	case kind.Address, kind.Certificate, kind.Shared:
 		return limiter.Principal{Kind: p.Kind, Tenant: p.Tenant}
 	default:
 		return limiter.Principal{Tenant: p.Tenant}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/internal/keytext"
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -70,7 +71,7 @@ func TestEncoder_TagIsThatOfTheTenant(t *testing.T) {
 		return string(keytext.New([]byte("s")).AppendTag(nil, p))
 	}
 	bob := limiter.Principal{Kind: "key", Tenant: "acme", ID: "bob"}
-	address := limiter.Principal{Kind: limiter.KindAddress, Tenant: "acme", ID: "alice"}
+	address := limiter.Principal{Kind: kind.Address, Tenant: "acme", ID: "alice"}
 	lone := limiter.Principal{Kind: "user", ID: "alice"}
 	other := limiter.Principal{Kind: "user", ID: "bob"}
 	assert.Len(t, tag(alice), keytext.TagLen)
@@ -87,7 +88,7 @@ func TestEncoder_TagIsThatOfTheTenant(t *testing.T) {
 func byTenant(t *testing.T, p limiter.Principal) limiter.Principal {
 	store := &noting{}
 	l, err := limiter.New(store, []limiter.Budget{{
-		Name: "team", Scope: limiter.ByTenant, Limit: limiter.PerSecond(1),
+		Name: "team", Scope: limiter.ByTenant, Limit: limiter.PerSecond(1), OnError: limiter.Closed,
 	}}, limiter.Config{})
 	require.NoError(t, err)
 	_, err = l.Take(t.Context(), limiter.Caller{Principal: p}, 1)

@@ -2,6 +2,9 @@
 package pick
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/ration-go/ration/internal/account"
 	"github.com/ration-go/ration/limiter"
 )
@@ -34,10 +37,21 @@ func (p *Picker) before(c *limiter.Charge, used, capacity account.Uint128) bool 
 			return more > 0
 		}
 	}
-	if a, b := c.Key.Budget, p.best.Key.Budget; a != b { // without copies of both keys
-		return a < b
+	return CompareKeys(&c.Key, &p.best.Key) < 0
+}
+
+// CompareKeys orders keys by budget, principal, route and workload.
+func CompareKeys(a, b *limiter.Key) int {
+	if a.Budget != b.Budget {
+		return strings.Compare(a.Budget, b.Budget)
 	}
-	return c.Key.Compare(p.best.Key) < 0
+	return cmp.Or(
+		strings.Compare(a.Principal.Kind, b.Principal.Kind),
+		strings.Compare(a.Principal.Tenant, b.Principal.Tenant),
+		strings.Compare(a.Principal.ID, b.Principal.ID),
+		strings.Compare(a.Route, b.Route),
+		strings.Compare(a.Workload, b.Workload),
+	)
 }
 
 // Decide writes the decision.

@@ -10,16 +10,16 @@
 //	router.Get("/orders/{id}", order) // route "GET /orders/{id}"
 //
 // Pass the outermost router to New. If a router is mounted as a chi.Router, its
-// routes are known; if it is mounted inside a plain http.Handler, all of it is one
-// route, that of the mount.
+// routes are known. If it is mounted inside a plain http.Handler, all its requests
+// have one route, that of the mount.
 //
 // Middleware that rewrites paths or methods belongs outside the limiter, so that
 // the limiter and the router see the same request. CleanPath and StripSlashes
 // may be inside unless the router has a route such as "/*", which also matches
 // the path before it is cleaned.
 //
-// In a Group or behind With, a limiter sees only the requests that chi has matched
-// there: no 404 and no 405 of other paths.
+// A limiter in a Group or inside With sees only the requests that chi has matched
+// there, and not those for other paths that get 404 or 405.
 package chiroute
 
 import (
@@ -45,11 +45,11 @@ type Router struct {
 	contexts sync.Pool // of *chi.Context, for looking ahead
 }
 
-// New returns the routes of router. Pass the outermost router: the one that the
-// server calls. If router is mounted in another, Route finds the whole pattern all
-// the same, but [Router.Routes] lists the routes of router alone until the first
-// request shows which router is outermost. Routes may be registered after New,
-// until the first request. New panics if router is nil, as chi does.
+// New returns a Router for router, which should be the outermost one: the one that
+// the server calls. If router is mounted in another, Route still finds the whole
+// pattern, but [Router.Routes] lists only the routes of router until the first
+// request shows which router is outermost. Routes may be registered after New, until
+// the first request. New panics if router is nil, as chi does.
 func New(router chi.Routes) *Router {
 	if router == nil {
 		panic("chiroute: New of a nil router")
@@ -60,18 +60,17 @@ func New(router chi.Routes) *Router {
 	return r
 }
 
-// Route returns the pattern that the request will be, or was, routed to. It is
-// a keying.Route:
+// Route returns the pattern that chi routes the request to. It is a keying.Route:
 //
 //	"GET /orders/{id}"  registered for GET; HEAD shares it if it is served as GET
 //	"/orders/{id}"      registered for all methods (Handle)
 //	"/static/*"         everything below a mounted handler that is no chi router
 //
 // If the router has no such route (404), or not for this method (405), ok is
-// false, with three exceptions that middleware further in may serve: HEAD counts as
+// false, with three exceptions that inner middleware may serve: HEAD counts as
 // GET (chi's GetHead), and "/x/" and "//x" count as "/x" (StripSlashes, CleanPath).
 // Without that middleware such a request gets a 404 or 405 and still uses tokens
-// of the route, but it is never free and never gets another account.
+// of the route: it is never free and never gets another account.
 //
 // Behind With or Group, when chi has matched the whole pattern, Route does not
 // allocate; otherwise it costs one look-up in the router.
@@ -100,7 +99,7 @@ func (r *Router) Route(req *http.Request) (pattern string, ok bool) {
 	}
 }
 
-// outermost returns the routes of the router that chi entered first.
+// outermost returns the routes of the outermost router, which chi entered first.
 func (r *Router) outermost(live *chi.Context) *level {
 	router, ok := live.Routes.(*chi.Mux)
 	if !ok || chi.Routes(router) == r.given {
@@ -145,9 +144,9 @@ func remainder(live *chi.Context, req *http.Request) string {
 	return live.RoutePath
 }
 
-// ahead looks up the route that the router at l will take. A path without a route
-// is tried as middleware further in may clean it: its spelling gives no access to
-// another account.
+// ahead looks up the route that the router at l will take. If the path has none, it
+// is cleaned as inner middleware may do, so that its spelling is no way to another
+// account.
 func (r *Router) ahead(l *level, method, p string) (string, bool) {
 	pattern, ok := r.find(l, method, p)
 	if !ok {
@@ -171,7 +170,7 @@ func (r *Router) find(l *level, method, p string) (string, bool) {
 // mounted router even if a handler is registered at the mount for the method. The
 // patterns that Find has noted say what is matched at each level.
 func (r *Router) findMethod(l *level, method, p string) (string, bool) {
-	// The request's own context is never lent: a look-up writes to it.
+	// A look-up writes to the context, so that of the request is not used.
 	ctx := r.contexts.Get().(*chi.Context)
 	defer r.contexts.Put(ctx)
 	for {

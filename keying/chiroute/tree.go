@@ -9,10 +9,10 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// level is the routes of one router, by the patterns with which they are
-// registered. The levels of mounted routers hang below their entries, so the
-// patterns in a chi.Context lead to the route without being joined. Its size is
-// that of the router's own tree, whatever callers send. It is immutable.
+// level holds the routes of one router, by the patterns with which they are
+// registered. An entry refers to the level of the router that is mounted there, so the
+// patterns in a chi.Context lead to the route without being joined. Its size does not
+// depend on what callers send. It is immutable.
 type level struct {
 	router  chi.Routes
 	prefix  []string // the patterns that lead here
@@ -29,7 +29,7 @@ type entry struct {
 // position is how far the patterns of a request lead.
 type position struct {
 	level *level // the router that decides next; nil at a handler
-	bare  bool   // chi routes "/" there
+	bare  bool   // the rest of the path is "/"
 	route string // of the handler
 }
 
@@ -58,13 +58,13 @@ func newLevel(router chi.Routes, prefix []string) *level {
 	return l
 }
 
-// full returns the whole pattern, as chi states it.
+// full returns the whole pattern of a route at this level, in chi's form.
 func (l *level) full(pattern string) string {
 	patterns := append(slices.Clone(l.prefix), pattern)
 	return (&chi.Context{RoutePatterns: patterns}).RoutePattern()
 }
 
-// add notes the route of each method that has a handler of its own.
+// add records the route of each method that has a handler of its own.
 func (e *entry) add(route chi.Route, full string) {
 	all := route.Handlers["*"]
 	for method, handler := range route.Handlers {
@@ -80,9 +80,9 @@ func (e *entry) add(route chi.Route, full string) {
 	}
 }
 
-// same reports whether two handlers are of one registration: whether the
-// interfaces hold the same words, which is what == of two reflect.Values
-// compares. Functions made by one function differ, and so do copies of a value.
+// same reports whether two handlers are of one registration. It compares their
+// identity, as == of two reflect.Values does. Functions made by one function differ,
+// and so do copies of a value.
 func same(a, b http.Handler) bool { return reflect.ValueOf(a) == reflect.ValueOf(b) }
 
 // walk follows the patterns by which chi has routed a request so far. What a

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -87,7 +88,7 @@ func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class, int6
 // a store add, move, convert and drop accounts.
 func stranger(t *testing.T, s *Store, r *rand.Rand, keys int) {
 	ctx := context.Background()
-	kinds := []string{"user", limiter.KindAddress}
+	kinds := []string{"user", kind.Address}
 	limits := []limiter.Limit{
 		{Tokens: 3, Per: time.Second}, {Tokens: 2, Per: 3 * time.Second, Burst: 5},
 		{Tokens: 3, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
@@ -116,7 +117,7 @@ func stranger(t *testing.T, s *Store, r *rand.Rand, keys int) {
 		require.NoError(t, err)
 		if d.Allowed() && r.IntN(3) == 0 {
 			for i := range charges {
-				_, taken, _, _ := charges[i].Receipt.Taken()
+				taken := charges[i].Receipt.Taken
 				charges[i].Cost = r.Int64N(taken+4) - taken
 			}
 			require.NoError(t, s.Settle(ctx, charges))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -24,11 +25,11 @@ var (
 // one entry each have accounts of their own in the default store.
 func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
 	const callers = 100_000
-	for _, kind := range []string{"user", limiter.KindAddress} {
+	for _, kind := range []string{"user", kind.Address} {
 		t.Run(kind, func(t *testing.T) {
 			var c clock
 			s := newStore(t, memstore.Config{Now: c.now})
-			s.Plan([]string{"log"})
+			s.Capabilities().Plan([]string{"log"}, nil)
 			user := newCaller(s, "log", kind, largeLog)
 			before := heap()
 			for i := range callers {
@@ -47,7 +48,7 @@ func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
 func TestStore_LogsStayInTheirShare(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 100_000, Now: c.now})
-	s.Plan([]string{"log", "other"})
+	s.Capabilities().Plan([]string{"log", "other"}, nil)
 	const tokens = 2000
 	limit := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: tokens, Per: time.Hour}
 	logs, other := newCaller(s, "log", "user", limit), newCaller(s, "other", "user", fiveAnHour)
@@ -102,7 +103,7 @@ func TestStore_AnOverflowLogIsStricterNeverLooser(t *testing.T) {
 func TestStore_AChangeToLogsStaysNearTheCap(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 20_000, Now: c.now})
-	s.Plan([]string{"api"})
+	s.Capabilities().Plan([]string{"api"}, nil)
 	const callers = 5000
 	for _, limit := range []limiter.Limit{limiter.PerHour(10_000), largeLog} {
 		user := newCaller(s, "api", "user", limit)
@@ -121,13 +122,13 @@ func TestStore_SettledDebitsStayInTheCap(t *testing.T) {
 	for _, cost := range []int64{0, 1} {
 		var c clock
 		s := newStore(t, memstore.Config{MaxAccounts: 5000, Now: c.now})
-		s.Plan([]string{"api"})
+		s.Capabilities().Plan([]string{"api"}, nil)
 		user := newCaller(s, "api", "user", fiveAnHour)
 		user.one[0].Cost = cost
 		var receipts []limiter.Charge
 		for i := range 20_000 {
 			require.True(t, user.take(t, fmt.Sprint("caller-", i)).Allowed() || cost > 0)
-			if _, _, _, ok := user.one[0].Receipt.Taken(); ok {
+			if ok := user.one[0].Receipt.Valid; ok {
 				receipts = append(receipts, user.one[0])
 			}
 		}
@@ -175,11 +176,11 @@ func TestStore_SharesComeBack(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 100_000, Now: c.now})
 	last := []string{"budget"}
-	s.Plan(last)
+	s.Capabilities().Plan(last, nil)
 	for i := range 300 {
 		next := []string{fmt.Sprint("budget-", i)}
-		s.Plan(next)
-		s.Unplan(last)
+		s.Capabilities().Plan(next, nil)
+		s.Capabilities().Plan(nil, last)
 		last = next
 	}
 	user := newCaller(s, last[0], "user", fiveAnHour)
@@ -193,7 +194,7 @@ func TestStore_SharesComeBack(t *testing.T) {
 func TestStore_ASmallCapHoldsCallers(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 1000, Now: c.now})
-	s.Plan([]string{"a", "b", "c", "d"})
+	s.Capabilities().Plan([]string{"a", "b", "c", "d"}, nil)
 	for i := range 183 { // three quarters of 1000 in four shares, less 4
 		charges := []limiter.Charge{{Limit: limiter.PerDay(1), Cost: 1, Key: limiter.Key{Budget: "a",
 			Principal: limiter.Principal{Kind: "user", ID: strconv.Itoa(i)}}}}
@@ -220,9 +221,9 @@ func TestStore_BudgetsThatComeLateExceedTheCapByOverflowAccountsOnly(t *testing.
 	}
 	for i := range 1 + late {
 		budget := strconv.Itoa(i)
-		s.Plan([]string{budget})
+		s.Capabilities().Plan([]string{budget}, nil)
 		flood(budget, "user")
-		flood(budget, limiter.KindAddress)
+		flood(budget, kind.Address)
 		assert.LessOrEqual(t, s.Stats().Accounts, int64(maxAccounts+i*2*shards))
 	}
 	assert.Greater(t, s.Stats().Accounts, int64(maxAccounts))

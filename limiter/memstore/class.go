@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -222,7 +223,7 @@ func (c *catalog) pool(id poolID) *pool {
 // unpin.
 func (c *catalog) pin(charge *limiter.Charge, overflow bool) (*class, uint32) {
 	id := classID{
-		poolID:   poolID{charge.Key.Budget, charge.Key.Principal.Kind == limiter.KindAddress},
+		poolID:   poolID{charge.Key.Budget, charge.Key.Principal.Kind == kind.Address},
 		limit:    charge.Limit,
 		overflow: overflow,
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -98,7 +99,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 		{charge("a", "user", log), false, 2},
 		{charge("a", "user", evenLog), false, 2},
 		{charge("b", "user", limiter.PerSecond(5)), false, 1},
-		{charge("a", limiter.KindAddress, limiter.PerSecond(5)), false, 1},
+		{charge("a", kind.Address, limiter.PerSecond(5)), false, 1},
 		{charge("a", "user", limiter.PerSecond(5)), true, 1},
 		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), true, 2},
 		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 1, Per: time.Second}), true, 2},
@@ -111,7 +112,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 		assert.Equal(t, other.charge.Limit.Algorithm == limiter.RollingLog, class.isLog())
 		assert.Equal(t, other.charge.Key.Budget, class.pool.name)
 		sort := uint64(0)
-		if other.charge.Key.Principal.Kind == limiter.KindAddress {
+		if other.charge.Key.Principal.Kind == kind.Address {
 			sort = 1
 		}
 		assert.Equal(t, sort, class.pool.region.sort)
@@ -204,7 +205,7 @@ func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
 	for i := range 3000 {
 		name := strconv.Itoa(i)
 		c.plan([]string{name}, 1)
-		for _, kind := range []string{"user", limiter.KindAddress} {
+		for _, kind := range []string{"user", kind.Address} {
 			class, _ := c.pin(charge(name, kind, limiter.PerSecond(5)), false)
 			class.unpin()
 		}

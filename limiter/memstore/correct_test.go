@@ -77,11 +77,13 @@ func TestSettle_LeavesNoDebtOnAnOverflowAccount(t *testing.T) {
 			{"of an account that has lost its place", true, 1, 61, 0},
 			{"while the overflow account is full", true, 0, 61, 0},
 		} {
-			t.Run(algorithm.String()+", "+test.name, func(t *testing.T) {
+			limit := three
+			limit.Algorithm = algorithm
+			t.Run(limit.String()+", "+test.name, func(t *testing.T) {
 				c := newCrowded(t, 2)
 				charge := func(route string, cost int64) limiter.Charge {
 					one := on("a", "x", route, cost)
-					one.Limit.Algorithm = algorithm
+					one.Limit = limit
 					return one
 				}
 				fill := func() { // the two places
@@ -170,10 +172,10 @@ func TestUnplan_TakesBackOnePlan(t *testing.T) {
 	s, err := New(Config{})
 	require.NoError(t, err)
 	for _, budgets := range [][]string{{"a", "b"}, {"a"}} {
-		s.Plan(budgets)
+		s.Capabilities().Plan(budgets, nil)
 	}
 	for i, want := range []int64{2, 1} {
-		s.Unplan([]string{"a"})
+		s.Capabilities().Plan(nil, []string{"a"})
 		require.Equal(t, want, s.classes.regions[0].pools.Load(), strconv.Itoa(i))
 	}
 }

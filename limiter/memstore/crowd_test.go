@@ -22,7 +22,7 @@ type crowded struct {
 func newCrowded(t *testing.T, room int64) *crowded {
 	c := &crowded{t: t, now: time.Unix(1000, 0)}
 	s := newStore(Config{MaxAccounts: 8000, Now: func() time.Time { return c.now }}, shardCount)
-	s.Plan([]string{"a", "b"}) // with 3000 each, less 256
+	s.Capabilities().Plan([]string{"a", "b"}, nil) // with 3000 each, less 256
 	s.classes.regions[0].cap = 2 * (room + shardCount)
 	c.Store = s
 	return c

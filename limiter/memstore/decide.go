@@ -194,5 +194,5 @@ func receipt(c *limiter.Charge, paid bool, now int64, place uint64) {
 		c.Receipt = limiter.Receipt{}
 		return
 	}
-	c.Receipt = limiter.NewReceipt(now, c.Cost, place)
+	c.Receipt = limiter.Receipt{At: now, Taken: c.Cost, Place: place, Valid: true}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -55,7 +56,7 @@ func TestNew_SaysWhatCapWouldBeRight(t *testing.T) {
 
 func TestStats_CountsAddressesAndAllOthers(t *testing.T) {
 	store := newStore(t, memstore.Config{})
-	for i, kind := range []string{"user", limiter.KindAddress, limiter.KindAddress} {
+	for i, kind := range []string{"user", kind.Address, kind.Address} {
 		_, err := store.Take(context.Background(), []limiter.Charge{{Limit: limiter.PerHour(9), Cost: 1,
 			Key: limiter.Key{Principal: limiter.Principal{Kind: kind, ID: string(rune('a' + i))}}}})
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
@@ -68,7 +69,7 @@ func TestStore_FloodMovesNobodyElse(t *testing.T) {
 	for _, flooded := range []bool{false, true} {
 		s, err := memstore.New(memstore.Config{MaxAccounts: maxAccounts, Now: c.now})
 		require.NoError(t, err)
-		s.Plan([]string{"flooded", "beside"})
+		s.Capabilities().Plan([]string{"flooded", "beside"}, nil)
 		stores[flooded] = s
 	}
 	type pair struct{ quiet, flooded *caller }
@@ -123,7 +124,7 @@ func TestStore_AddressesDisplaceNoPrincipal(t *testing.T) {
 	s, err := memstore.New(memstore.Config{MaxAccounts: maxAccounts, Now: c.now})
 	require.NoError(t, err)
 	limit := limiter.Limit{Tokens: 1, Per: time.Hour}
-	attacker := newCaller(s, "api", limiter.KindAddress, limit)
+	attacker := newCaller(s, "api", kind.Address, limit)
 	user := newCaller(s, "api", "user", limit)
 	allowed, step := 0, floods()/idle
 	id := make([]byte, 0, 32)
@@ -145,7 +146,7 @@ func TestStore_AtTheCap(t *testing.T) {
 	var c clock
 	s, err := memstore.New(memstore.Config{MaxAccounts: 4000, Now: c.now})
 	require.NoError(t, err)
-	s.Plan([]string{"api"})
+	s.Capabilities().Plan([]string{"api"}, nil)
 	limit := limiter.Limit{Tokens: 1, Per: time.Minute}
 	user := newCaller(s, "api", "user", limit)
 	require.True(t, user.take(t, "victim").Allowed())

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -116,7 +117,7 @@ func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
 		l = h.brought(l, k.Workload, &placeWorkload)
 	}
 	f := l.fingerprint()
-	if p.Kind == limiter.KindAddress && p.Tenant != "" {
+	if p.Kind == kind.Address && p.Tenant != "" {
 		return f, last.tenant.shard(f) & h.mask
 	}
 	return f, last.lanes.shard(f) & h.mask

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -209,9 +210,9 @@ func TestHasher_ChoosesTheShardOfAnAddressByItsNetwork(t *testing.T) {
 		kind, tenant string
 		one          bool
 	}{
-		{limiter.KindAddress, "198.51.100.0/24", true},
-		{limiter.KindAddress, "", false},
-		{limiter.KindCertificate, "issuer", false},
+		{kind.Address, "198.51.100.0/24", true},
+		{kind.Address, "", false},
+		{kind.Certificate, "issuer", false},
 		{"user", "acme", false},
 	} {
 		shards := map[uint8]bool{}

@@ -9,6 +9,7 @@ import (
 	"github.com/ration-go/ration/internal/account"
 	"github.com/ration-go/ration/internal/instant"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // Config is the shape of a [Store]; the zero Config is usable.
@@ -78,14 +79,23 @@ func (s *Store) Check(l limiter.Limit) error {
 	return l.Validate()
 }
 
-// Plan announces the budgets that will be charged, so that they share the memory
-// evenly from the start; a [limiter.Limiter] does it for its own. A store that
-// was told of none reckons with four.
-func (s *Store) Plan(budgets []string) { s.classes.plan(budgets, 1) }
+// Capabilities says that the store never fails, and how limiters plan, reset and
+// count its accounts; see [limiter.Capabilities].
+func (s *Store) Capabilities() limiter.Capabilities {
+	return limiter.Capabilities{Name: "memory", NeverFails: true, Reset: s.Reset, Plan: s.plan,
+		Accounts: func() (live, overflowTakes int64) {
+			stats := s.Stats()
+			return stats.Accounts, stats.OverflowTakes
+		}}
+}
 
-// Unplan takes back what Plan announced: the budgets get no share any more, and
-// what they hold goes as it fills up.
-func (s *Store) Unplan(budgets []string) { s.classes.plan(budgets, -1) }
+// plan changes which budgets will be charged, so that they share the memory evenly
+// from the start. Until it is called the store reckons with four budgets. Those
+// that are removed get no share; what they hold goes as it fills up.
+func (s *Store) plan(add, remove []string) {
+	s.classes.plan(add, 1)
+	s.classes.plan(remove, -1)
+}
 
 // Take decides the charges together and debits all or none; see [limiter.Store].
 // The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
@@ -109,7 +119,7 @@ func (s *Store) Peek(
 func (s *Store) decide(
 	ctx context.Context, charges []limiter.Charge, take bool, decision *limiter.Decision,
 ) error {
-	if err := limiter.CheckTake(charges); err != nil {
+	if err := storekit.CheckTake(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -184,7 +194,7 @@ func (s *Store) instant(read int64) int64 {
 // [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError], all
 // before anything is changed. ctx is not used.
 func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckSettle(charges); err != nil {
+	if err := storekit.CheckSettle(charges); err != nil {
 		return err
 	}
 	for i := range charges {
@@ -209,7 +219,7 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 // own account, which may be new; if there is no place for it, to the overflow
 // account, which it takes no lower than to zero.
 func (s *Store) correct(d *draw, now int64) {
-	at, _, place, _ := d.charge.Receipt.Taken()
+	at, place := d.charge.Receipt.At, d.charge.Receipt.Place
 	d.charge.Receipt = limiter.Receipt{}
 	d.pin(s, false)
 	defer func() { d.class.unpin() }()
@@ -273,7 +283,7 @@ func (d *draw) spill(s *Store) {
 	d.name = s.hash.overflow(d.class.pool)
 }
 
-// Reset makes the accounts of the charges full; see [limiter.Resetter]. It never
+// Reset makes the accounts of the charges full; see [limiter.Capabilities]. It never
 // fails. Overflow accounts stay as they are, since others draw on them too.
 func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 	draws := make([]draw, len(charges))
@@ -285,15 +295,6 @@ func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 	}
 	s.unlock(&locks)
 	return nil
-}
-
-// String returns "memory", the metric label "store".
-func (s *Store) String() string { return "memory" }
-
-// Accounts returns the numbers of [Store.Stats], for metrics.
-func (s *Store) Accounts() (live, overflowTakes int64) {
-	stats := s.Stats()
-	return stats.Accounts, stats.OverflowTakes
 }
 
 // Stats is what a [Store] holds.

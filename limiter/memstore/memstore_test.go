@@ -144,7 +144,7 @@ func TestStore_ChargesThatAreUsedAgainShowNothingOld(t *testing.T) {
 			d, err := store.Take(context.Background(), charges)
 			require.NoError(t, err)
 			for _, c := range charges {
-				_, _, _, taken := c.Receipt.Taken()
+				taken := c.Receipt.Valid
 				assert.Equal(t, d.Allowed(), taken)
 				assert.Equal(t, d.RetryAfter, c.Result.RetryAfter)
 			}
@@ -235,7 +235,7 @@ func hammer(t *testing.T, store *memstore.Store, r *rand.Rand) {
 
 func settle(t *testing.T, store *memstore.Store, charges []limiter.Charge, r *rand.Rand) {
 	for i := range charges {
-		_, taken, _, ok := charges[i].Receipt.Taken()
+		taken, ok := charges[i].Receipt.Taken, charges[i].Receipt.Valid
 		if !ok { // a shadow budget that could not pay
 			return
 		}

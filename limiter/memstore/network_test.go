@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/kind"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
 // address returns the principal of host in network, as package keying makes it.
 func address(network, host string) limiter.Principal {
-	return limiter.Principal{Kind: limiter.KindAddress, Tenant: network, ID: host}
+	return limiter.Principal{Kind: kind.Address, Tenant: network, ID: host}
 }
 
 func (c *caller) takeAs(t *testing.T, p limiter.Principal) limiter.Decision {
@@ -30,14 +31,14 @@ func TestStore_AFloodFromFewNetworksLeavesRoomForOthers(t *testing.T) {
 		t.Run(fmt.Sprint(networks), func(t *testing.T) {
 			var c clock
 			s := newStore(t, memstore.Config{Now: c.now})
-			s.Plan([]string{"api"})
-			attacker := newCaller(s, "api", limiter.KindAddress, limiter.PerHour(10))
+			s.Capabilities().Plan([]string{"api"}, nil)
+			attacker := newCaller(s, "api", kind.Address, limiter.PerHour(10))
 			for i := range 300_000 {
 				network := fmt.Sprintf("2001:db8:%x::/48", i%networks)
 				attacker.takeAs(t, address(network, fmt.Sprintf("2001:db8:%x:%x::/64", i%networks, i)))
 			}
 			require.Greater(t, s.Stats().OverflowTakes, int64(49_000))
-			honest := newCaller(s, "api", limiter.KindAddress, limiter.PerHour(10))
+			honest := newCaller(s, "api", kind.Address, limiter.PerHour(10))
 			refused := 0
 			for i := range fresh {
 				network := fmt.Sprintf("198.%d.%d.0/24", i>>8, i&255)
@@ -56,8 +57,8 @@ func TestStore_AFloodFromFewNetworksLeavesRoomForOthers(t *testing.T) {
 // Whatever the budget, the addresses of one network share one overflow account.
 func TestStore_TheAddressesOfANetworkShareAnOverflowAccount(t *testing.T) {
 	s := newStore(t, memstore.Config{})
-	s.Plan([]string{"api"})
-	user := newCaller(s, "api", limiter.KindAddress, limiter.PerHour(3))
+	s.Capabilities().Plan([]string{"api"}, nil)
+	user := newCaller(s, "api", kind.Address, limiter.PerHour(3))
 	for i := range 250_000 { // more than the share
 		user.takeAs(t, address(fmt.Sprintf("10.%d.%d.0/24", i>>16, i>>8&255), fmt.Sprint("filler-", i)))
 	}

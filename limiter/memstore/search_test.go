@@ -41,7 +41,7 @@ func TestStore_TheSearchGoesThroughItsOwnShard(t *testing.T) {
 	for range 10 {
 		now := time.Unix(1000, 0)
 		s := newStore(Config{MaxAccounts: 8000, Now: func() time.Time { return now }}, 1)
-		s.Plan([]string{"a"})
+		s.Capabilities().Plan([]string{"a"}, nil)
 		const held = 300                        // of four blocks
 		s.classes.regions[0].cap = held + 1 + 1 // room for one more, and for an overflow account
 		take := func(route string, l limiter.Limit) {
@@ -69,7 +69,7 @@ func TestStore_TheSearchGoesThroughItsOwnShard(t *testing.T) {
 func TestStore_TheSearchGoesThroughEightBlocks(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newStore(Config{MaxAccounts: 8000, Now: func() time.Time { return now }}, 1)
-	s.Plan([]string{"a"})
+	s.Capabilities().Plan([]string{"a"}, nil)
 	const held = 3000
 	s.classes.regions[0].cap = held + 1
 	take := func(route string, l limiter.Limit) []limiter.Charge {

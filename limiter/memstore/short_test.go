@@ -52,7 +52,7 @@ func TestStore_HasAShortWayToAccountsThatAreKept(t *testing.T) {
 			assert.True(t, d.Allowed())
 			for _, c := range charges {
 				assert.EqualValues(t, 1, c.Result.Remaining)
-				_, _, place, taken := c.Receipt.Taken()
+				place, taken := c.Receipt.Place, c.Receipt.Valid
 				assert.Equal(t, take, taken)
 				assert.EqualValues(t, ownPlace, place)
 			}

@@ -96,7 +96,7 @@ func (w *twins) decide(charges []limiter.Charge, take bool) {
 	require.Equal(w.t, charges, others)
 	if err == nil && take {
 		w.taken = slices.DeleteFunc(charges, func(c limiter.Charge) bool {
-			_, _, _, paid := c.Receipt.Taken()
+			paid := c.Receipt.Valid
 			return !paid
 		})
 	}

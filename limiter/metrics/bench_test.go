@@ -10,8 +10,8 @@ import (
 
 func BenchmarkAnswered(b *testing.B) {
 	m := newMetrics(b, prometheus.NewRegistry())
-	e := limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "GET /orders/{id}"}
-	m.Routes("api", "http", e.Route, "GET /orders", "POST /orders")
+	e := allowed("http", "GET /orders/{id}")
+	m.Routes("api", "http", []string{e.Route, "GET /orders", "POST /orders"})
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -22,10 +22,10 @@ func BenchmarkAnswered(b *testing.B) {
 
 func BenchmarkDecided(b *testing.B) {
 	m := newMetrics(b, prometheus.NewRegistry())
-	m.Configured("api", []string{"shared", "tenant", "address"})
-	e := limiter.DecisionEvent{Limiter: "api", Budget: "tenant"}
+	configure(m, "api", "shared", "tenant", "address")
+	e := decision("api", "tenant", limiter.Allow)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Decided(e)
+		m.Decided(b.Context(), e)
 	}
 }

@@ -1,9 +1,9 @@
 // Package metrics counts what limiters decide, for Prometheus.
 //
 //	registry := prometheus.NewRegistry()
-//	m, err := metrics.New(registry)
+//	counts, err := metrics.New(registry)
 //	...
-//	l, err := limiter.New(store, budgets, limiter.Config{Name: "api", Observer: m})
+//	l, err := limiter.New(store, budgets, limiter.Config{Name: "api", Observer: counts})
 //
 // It exports
 //
@@ -17,8 +17,8 @@
 //
 // and, of stores in memory,
 //
-//	ration_accounts{limiter,store}
-//	ration_overflow_total{limiter,store}
+//	ration_accounts{store}
+//	ration_overflow_total{store}
 //
 // The first adds up to the requests that the adapters have seen; the second says
 // which budget decided, with near_limit for an allow that leaves under 20 %. Each
@@ -30,54 +30,65 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
-// Metrics is a [limiter.Observer] that counts, and a [prometheus.Collector].
-// Any number of limiters and both transports may share one. It is safe for
-// concurrent use, and counting requests takes no lock and does not allocate.
-// The zero Metrics is not usable; see [New].
-type Metrics struct {
+// collector counts, for one registry. Counting requests takes no lock and does not
+// allocate.
+type collector struct {
 	requests  *table[route]
 	decisions *table[budget]
 	durations *prometheus.HistogramVec
 	failures  *prometheus.CounterVec
-	holdings  holdings
+	stores    stores
 }
 
-var (
-	_ limiter.StoreObserver   = (*Metrics)(nil)
-	_ limiter.AccountObserver = (*Metrics)(nil)
-	_ prometheus.Collector    = (*Metrics)(nil)
-)
-
-// New returns the metrics of a registry, registered once: a second New with the
-// same registry returns the same Metrics. A nil interface registers nothing;
-// Metrics is a Collector that can be registered later.
+// New returns an Observer that counts in the registry, which is registered once: a
+// second New with the same registry counts in the same metrics. Any number of
+// limiters and both transports may share one. It is safe for concurrent use, and
+// counting a request takes no lock and does not allocate.
 //
-// The error is a *[limiter.ConfigError] if reg holds a nil pointer, such as a
-// *prometheus.Registry that was never made, and otherwise the registry's, such as
-// for other collectors of these names. Nothing is registered then.
-func New(reg prometheus.Registerer) (*Metrics, error) {
-	if v := reflect.ValueOf(reg); v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, &limiter.ConfigError{Package: "metrics", Field: "Registerer", Value: v.Type(),
-			Reason: "the pointer is nil: want prometheus.NewRegistry(), or a nil interface"}
+// The error is a *[limiter.ConfigError] if reg is nil or holds a nil pointer, and
+// otherwise the registry's, such as for other collectors of these names. Nothing is
+// registered then.
+func New(reg prometheus.Registerer) (limiter.Observer, error) {
+	if v := reflect.ValueOf(reg); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return limiter.Observer{}, &limiter.ConfigError{Package: "metrics", Field: "Registerer",
+			Reason: "want a registry such as prometheus.NewRegistry(), not nil"}
 	}
-	m := &Metrics{
+	c := newCollector()
+	err := reg.Register(c)
+	var registered prometheus.AlreadyRegisteredError
+	if errors.As(err, &registered) {
+		if existing, ok := registered.ExistingCollector.(*collector); ok {
+			return existing.observer(), nil
+		}
+	}
+	if err != nil {
+		return limiter.Observer{}, fmt.Errorf("metrics: %w", err)
+	}
+	return c.observer(), nil
+}
+
+func newCollector() *collector {
+	return &collector{
 		requests: newTable[route](prometheus.CounterOpts{
 			Name: "ration_requests_total",
 			Help: "Requests that an adapter has seen, by what became of them.",
-		}, names(limiter.Answers()), "limiter", "transport", "route", "outcome"),
+		}, requestOutcomes, "limiter", "transport", "route", "outcome"),
 		decisions: newTable[budget](prometheus.CounterOpts{
 			Name: "ration_budget_decisions_total",
 			Help: "Decisions of a limiter, by the budget that decided.",
-		}, names(limiter.Verdicts()), "limiter", "budget", "outcome"),
+		}, budgetOutcomes[:], "limiter", "budget", "outcome"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                           "ration_decision_duration_seconds",
 			Help:                           "How long a store that can fail took to answer.",
@@ -90,100 +101,136 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Help: "Requests that a store could not decide, by the reason.",
 		}, []string{"limiter", "store", "reason"}),
 	}
-	if reg == nil {
-		return m, nil
+}
+
+func (c *collector) observer() limiter.Observer {
+	return limiter.Observer{Configured: c.configured, Routes: c.routes, Decided: c.decided,
+		Answered: c.answered, Asked: c.asked}
+}
+
+// configured makes the series of a limiter's budgets and of its store known, at 0.
+// Those of budgets that a Reload drops stay as they are.
+func (c *collector) configured(
+	of string, budgets []limiter.Budget, s limiter.Store, can limiter.Capabilities,
+) {
+	keys := make([]budget, len(budgets))
+	for i, b := range budgets {
+		keys[i] = budget{of, b.Name}
 	}
-	err := reg.Register(m)
-	var registered prometheus.AlreadyRegisteredError
-	if errors.As(err, &registered) {
-		if existing, ok := registered.ExistingCollector.(*Metrics); ok {
-			return existing, nil
+	c.decisions.declare(keys...)
+	of, store := safe(of), safe(can.Name)
+	if !can.NeverFails {
+		c.durations.WithLabelValues(of, store)
+		for _, reason := range storekit.Reasons() {
+			c.failures.WithLabelValues(of, store, reason)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return m, nil
+	c.stores.add(of, s, store, can.Accounts)
 }
 
-// names returns the label of each outcome, at its own index.
-func names[T fmt.Stringer](outcomes []T) []string {
-	labels := make([]string, len(outcomes))
-	for i, o := range outcomes {
-		labels[i] = o.String()
-	}
-	return labels
-}
-
-// Routes makes the series of routes known, at 0: those that the limiter guards
-// on a transport ("http" or "grpc"), as the router lists them. "unmatched" is
-// always among them. A route that is not made known appears with its first
-// request, and as "other" beyond 1,000 routes.
-func (m *Metrics) Routes(limiter, transport string, routes ...string) {
+// routes makes the series of routes known, at 0, and that of "unmatched". A route
+// that is not made known appears with its first request, and as "other" beyond
+// 1,000 routes.
+func (c *collector) routes(limiter, transport string, routes []string) {
 	keys := []route{{limiter, transport, unmatched}}
 	for _, r := range routes {
 		keys = append(keys, route{limiter, transport, r})
 	}
-	m.requests.declare(keys...)
+	c.requests.declare(keys...)
 }
 
-// Configured makes the series of a limiter's budgets known, at 0. Those of
-// budgets that a Reload drops stay as they are.
-func (m *Metrics) Configured(limiter string, budgets []string) {
-	keys := make([]budget, len(budgets))
-	for i, name := range budgets {
-		keys[i] = budget{limiter, name}
-	}
-	m.decisions.declare(keys...)
-}
+// requestOutcomes are those of [limiter.RequestEvent].
+var requestOutcomes = []string{"allow", "deny", "never", "unauthenticated", "canceled",
+	"error_open", "error_closed", "skipped"}
 
-// Decided counts a budget's part in a decision.
-func (m *Metrics) Decided(e limiter.DecisionEvent) {
-	m.decisions.count(budget{e.Limiter, e.Budget}, budget{e.Limiter, other}, int(e.Verdict))
-}
-
-// Answered counts a request.
-func (m *Metrics) Answered(e limiter.RequestEvent) {
-	m.requests.count(route{e.Limiter, e.Transport, e.Route},
-		route{e.Limiter, e.Transport, other}, int(e.Answer))
-}
-
-// ConfiguredStore makes the series of a store known, at 0.
-func (m *Metrics) ConfiguredStore(of, store string) {
-	m.durations.WithLabelValues(of, store)
-	for _, reason := range limiter.StoreReasons() {
-		m.failures.WithLabelValues(of, store, string(reason))
+// answered counts a request.
+func (c *collector) answered(e limiter.RequestEvent) {
+	for i, outcome := range requestOutcomes {
+		if outcome == e.Outcome {
+			c.requests.count(route{e.Limiter, e.Transport, e.Route},
+				route{e.Limiter, e.Transport, other}, i)
+			return
+		}
 	}
 }
 
-// ConfiguredAccounts shows what the store of a limiter holds, at each scrape, until
-// another limiter of that name is configured on a store of that name.
-func (m *Metrics) ConfiguredAccounts(of, store string, accounts limiter.AccountCounter) {
-	m.holdings.add(holder{of, safe(store)}, accounts)
+// The outcomes of a budget, as indexes of budgetOutcomes. nearLimit stands in for
+// an allow that leaves under 20 % of the capacity, so the outcomes of the enforced
+// budgets add up to the decisions.
+const (
+	allow = iota
+	deny
+	never
+	nearLimit
+	shadowAllow
+	shadowDeny
+)
+
+var budgetOutcomes = [...]string{allow: "allow", deny: "deny", never: "never",
+	nearLimit: "near_limit", shadowAllow: "shadow_allow", shadowDeny: "shadow_deny"}
+
+// decided counts the budget that decided, and each shadow budget that applied. A
+// decision of the failure policy is no budget's.
+func (c *collector) decided(_ context.Context, e limiter.DecisionEvent) {
+	if e.Err != nil {
+		return
+	}
+	if e.Decision.Budget != "" {
+		c.count(e.Limiter, e.Decision.Budget, enforced(&e.Decision))
+	}
+	for i := range e.Charges {
+		switch charge := &e.Charges[i]; {
+		case !charge.Shadow || charge.Result.Outcome == 0:
+		case charge.Result.Outcome == limiter.Allow:
+			c.count(e.Limiter, charge.Key.Budget, shadowAllow)
+		default:
+			c.count(e.Limiter, charge.Key.Budget, shadowDeny)
+		}
+	}
 }
 
-// Asked counts an answer of a store, or its error.
-func (m *Metrics) Asked(e limiter.StoreEvent) {
-	m.durations.WithLabelValues(e.Limiter, e.Store).Observe(e.Took.Seconds())
-	if e.Reason != "" {
-		m.failures.WithLabelValues(e.Limiter, e.Store, string(e.Reason)).Inc()
+func (c *collector) count(of, name string, outcome int) {
+	c.decisions.count(budget{of, name}, budget{of, other}, outcome)
+}
+
+// enforced returns the outcome of the budget that decided.
+func enforced(d *limiter.Decision) int {
+	capacity := d.Limit.Capacity()
+	switch {
+	case d.Outcome == limiter.Deny:
+		return deny
+	case d.Outcome == limiter.Never:
+		return never
+	case d.Remaining < capacity/5+min(capacity%5, 1): // 20 %, rounded up
+		return nearLimit
+	default:
+		return allow
+	}
+}
+
+// asked counts an answer of a store, or its error.
+func (c *collector) asked(of, store string, took time.Duration, reason string) {
+	of, store = safe(of), safe(store)
+	c.durations.WithLabelValues(of, store).Observe(took.Seconds())
+	if reason != "" {
+		c.failures.WithLabelValues(of, store, safe(reason)).Inc()
 	}
 }
 
 // Describe sends the descriptions of the metrics, for the registry.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	m.requests.vec.Describe(ch)
-	m.decisions.vec.Describe(ch)
-	m.durations.Describe(ch)
-	m.failures.Describe(ch)
-	m.holdings.Describe(ch)
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	c.requests.vec.Describe(ch)
+	c.decisions.vec.Describe(ch)
+	c.durations.Describe(ch)
+	c.failures.Describe(ch)
+	c.stores.Describe(ch)
 }
 
 // Collect sends the metrics, for the registry.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	m.requests.vec.Collect(ch)
-	m.decisions.vec.Collect(ch)
-	m.durations.Collect(ch)
-	m.failures.Collect(ch)
-	m.holdings.Collect(ch)
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	c.requests.vec.Collect(ch)
+	c.decisions.vec.Collect(ch)
+	c.durations.Collect(ch)
+	c.failures.Collect(ch)
+	c.stores.Collect(ch)
 }

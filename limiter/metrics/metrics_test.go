@@ -1,8 +1,10 @@
 package metrics_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
 	"github.com/ration-go/ration/limiter/metrics"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 const (
@@ -23,7 +26,11 @@ const (
 	decisions = "ration_budget_decisions_total"
 )
 
-func newMetrics(t testing.TB, reg prometheus.Registerer) *metrics.Metrics {
+// outcomes are those of requests, which dashboards know by these names.
+var outcomes = []string{"allow", "canceled", "deny", "error_closed", "error_open", "never",
+	"skipped", "unauthenticated"}
+
+func newMetrics(t testing.TB, reg prometheus.Registerer) limiter.Observer {
 	t.Helper()
 	m, err := metrics.New(reg)
 	require.NoError(t, err)
@@ -31,7 +38,7 @@ func newMetrics(t testing.TB, reg prometheus.Registerer) *metrics.Metrics {
 }
 
 // newLimiter returns a limiter with one budget, "shared", of two tokens.
-func newLimiter(t testing.TB, name string, m *metrics.Metrics) *limiter.Limiter {
+func newLimiter(t testing.TB, name string, m limiter.Observer) *limiter.Limiter {
 	t.Helper()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	store, err := memstore.New(memstore.Config{Now: func() time.Time { return at }})
@@ -50,6 +57,26 @@ func take(t testing.TB, l *limiter.Limiter, costs ...int64) {
 	}
 }
 
+// decision is one that a budget of two tokens has made.
+func decision(of, name string, outcome limiter.Outcome) limiter.DecisionEvent {
+	return limiter.DecisionEvent{Limiter: of, Decision: limiter.Decision{Outcome: outcome,
+		Budget: name, Limit: limiter.PerMinute(2), Remaining: 1}}
+}
+
+// allowed is a request that was allowed.
+func allowed(transport, route string) limiter.RequestEvent {
+	return limiter.RequestEvent{Limiter: "api", Transport: transport, Route: route, Outcome: "allow"}
+}
+
+// configure makes budgets known, of a limiter whose store never fails.
+func configure(m limiter.Observer, of string, names ...string) {
+	var budgets []limiter.Budget
+	for _, name := range names {
+		budgets = append(budgets, limiter.Budget{Name: name})
+	}
+	m.Configured(of, budgets, nil, limiter.Capabilities{NeverFails: true})
+}
+
 // text returns the exposition of a metric with the given samples.
 func text(name, help string, samples ...string) string {
 	return fmt.Sprintf("# HELP %s %s\n# TYPE %s counter\n%s\n",
@@ -60,7 +87,7 @@ func TestMetrics_KnownSeriesStartAtZero(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(t, reg)
 	l := newLimiter(t, "api", m)
-	m.Routes("api", "http", "GET /orders/{id}")
+	m.Routes("api", "http", []string{"GET /orders/{id}"})
 
 	sample := func(deny int) string {
 		return text(decisions, "Decisions of a limiter, by the budget that decided.",
@@ -74,15 +101,12 @@ func TestMetrics_KnownSeriesStartAtZero(t *testing.T) {
 		)
 	}
 	assert.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(sample(0)), decisions))
-	m.Decided(limiter.DecisionEvent{
-		Limiter: l.Name(), Budget: "shared", Verdict: limiter.VerdictDeny,
-	})
+	m.Decided(t.Context(), decision(l.Name(), "shared", limiter.Deny))
 	assert.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(sample(1)), decisions))
 
 	want := []string{}
 	for _, route := range []string{"GET /orders/{id}", "unmatched"} {
-		for _, outcome := range []string{"allow", "canceled", "deny", "error_closed",
-			"error_open", "never", "skipped", "unauthenticated"} {
+		for _, outcome := range outcomes {
 			want = append(want, fmt.Sprintf(`ration_requests_total{limiter="api",outcome="%s",`+
 				`route="%s",transport="http"} 0`, outcome, route))
 		}
@@ -96,7 +120,7 @@ func TestMetrics_NamesPassTheLinter(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := newMetrics(t, reg)
 	newLimiter(t, "api", m)
-	m.Routes("api", "grpc", "/orders.Orders/Get")
+	m.Routes("api", "grpc", []string{"/orders.Orders/Get"})
 	problems, err := testutil.GatherAndLint(reg)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
@@ -106,9 +130,11 @@ func TestMetrics_CountsWhatALimiterDecides(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	l := newLimiter(t, "api", newMetrics(t, reg))
 	take(t, l, 1, 1, 1, 3)
-	l.Answered("http", "GET /", limiter.AnswerDeny)
+	_, err := l.Adapter().Take(t.Context(), &limiter.Request{Transport: "http", Cost: 1,
+		Caller: limiter.Caller{Route: "GET /"}})
+	require.NoError(t, err)
 
-	assert.Equal(t, map[string]float64{"allow": 1, "near_limit": 1, "deny": 1, "never": 1},
+	assert.Equal(t, map[string]float64{"allow": 1, "near_limit": 1, "deny": 2, "never": 1},
 		counted(t, reg, decisions, "limiter", "api"))
 	assert.Equal(t, map[string]float64{"deny": 1}, counted(t, reg, requests, "route", "GET /"))
 }
@@ -172,26 +198,19 @@ func TestNew_ForeignCollectorOfTheNameIsAnError(t *testing.T) {
 	}
 }
 
-func TestNew_NilRegistererCountsAndCanBeRegisteredLater(t *testing.T) {
-	m := newMetrics(t, nil)
-	take(t, newLimiter(t, "api", m), 3)
-	reg := prometheus.NewRegistry()
-	require.NoError(t, reg.Register(m))
-	assert.Same(t, m, newMetrics(t, reg))
-	assert.Equal(t, map[string]float64{"never": 1}, counted(t, reg, decisions, "limiter", "api"))
-}
-
 func TestMetrics_TextThatCannotBeALabelIsOther(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(t, reg)
 	for _, route := range []string{"\xff", "/a\xc3", ""} {
-		m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: route})
-		m.Routes("api", "http", route)
-		m.Decided(limiter.DecisionEvent{Limiter: "api", Budget: route})
-		m.Configured(route, []string{route})
+		m.Answered(allowed("http", route))
+		m.Routes("api", "http", []string{route})
+		m.Decided(t.Context(), decision("api", cmp.Or(route, "\xfe"), limiter.Allow))
+		configure(m, route, route)
+		m.Configured(route, nil, nil, limiter.Capabilities{Name: route})
+		m.Asked(route, route, time.Second, route)
 	}
 	hostile := "GET /\"}\n evil 1 {a=\"\\"
-	m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: hostile})
+	m.Answered(allowed("http", hostile))
 
 	assert.Equal(t, map[string]float64{"allow": 3}, counted(t, reg, requests, "route", "other"))
 	assert.Equal(t, map[string]float64{"allow": 1}, counted(t, reg, requests, "route", hostile))
@@ -201,28 +220,72 @@ func TestMetrics_TextThatCannotBeALabelIsOther(t *testing.T) {
 func TestMetrics_UnknownOutcomesAreNotCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(t, reg)
-	m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "/", Answer: 200})
-	m.Decided(limiter.DecisionEvent{Limiter: "api", Budget: "shared", Verdict: 200})
+	for _, outcome := range []string{"", "200", "Allow"} {
+		m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "/", Outcome: outcome})
+	}
+	e := decision("api", "", limiter.Allow)
+	e.Charges = []limiter.Charge{{Key: limiter.Key{Budget: "trial"}, Shadow: true}}
+	m.Decided(t.Context(), e)
 	assert.Empty(t, counted(t, reg, requests, "route", "/"))
-	assert.Empty(t, counted(t, reg, decisions, "budget", "shared"))
+	assert.Empty(t, counted(t, reg, decisions, "limiter", "api"), "no budget has decided, nor a shadow budget")
+}
+
+func TestMetrics_EveryOutcomeOfARequestIsCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := newMetrics(t, reg)
+	want := map[string]float64{}
+	for i, outcome := range outcomes {
+		e := allowed("http", "/")
+		e.Outcome, want[outcome] = outcome, float64(i+1)
+		for range i + 1 {
+			m.Answered(e)
+		}
+	}
+	assert.Equal(t, want, counted(t, reg, requests, "route", "/"))
+}
+
+// Under a fifth is left, of any capacity.
+func TestMetrics_NearLimitIsUnderAFifth(t *testing.T) {
+	for _, test := range []struct {
+		capacity, left int64
+		want           string
+	}{{10, 2, "allow"}, {10, 1, "near_limit"}, {11, 3, "allow"}, {11, 2, "near_limit"},
+		{1, 1, "allow"}, {1, 0, "near_limit"}, {math.MaxInt64, math.MaxInt64 / 5, "near_limit"},
+		{math.MaxInt64, math.MaxInt64/5 + 1, "allow"}} {
+		reg := prometheus.NewRegistry()
+		e := decision("api", "shared", limiter.Allow)
+		e.Decision.Limit, e.Decision.Remaining = limiter.PerMinute(test.capacity), test.left
+		newMetrics(t, reg).Decided(t.Context(), e)
+		assert.Equal(t, map[string]float64{test.want: 1}, counted(t, reg, decisions, "budget", "shared"),
+			"%+v", test)
+	}
+}
+
+// It is the policy's, which is among the outcomes of requests.
+func TestMetrics_ADecisionOfAPolicyIsNoBudgets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	e := decision("api", "shared", limiter.Deny)
+	e.Err = &limiter.StoreError{Reason: storekit.Timeout}
+	e.Charges = []limiter.Charge{{Key: limiter.Key{Budget: "trial"}, Shadow: true,
+		Result: limiter.Result{Outcome: limiter.Allow}}}
+	newMetrics(t, reg).Decided(t.Context(), e)
+	assert.Empty(t, counted(t, reg, decisions, "limiter", "api"))
 }
 
 func TestMetrics_RoutesNobodyDeclaredAreBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(t, reg)
 	for i := range 1500 {
-		m.Answered(limiter.RequestEvent{
-			Limiter: "api", Transport: "http", Route: fmt.Sprint("/", i),
-		})
+		m.Answered(allowed("http", fmt.Sprint("/", i)))
 	}
 	assert.Equal(t, map[string]float64{"allow": 500}, counted(t, reg, requests, "route", "other"))
 	assert.Equal(t, map[string]float64{"allow": 1}, counted(t, reg, requests, "route", "/999"))
 	n, err := testutil.GatherAndCount(reg, requests)
 	require.NoError(t, err)
-	assert.Equal(t, 1001*len(limiter.Answers()), n)
+	assert.Equal(t, 1001*len(outcomes), n)
 
-	m.Routes("api", "http", "/declared")
-	m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "/declared"})
+	m.Routes("api", "http", []string{"/declared"})
+	m.Answered(allowed("http", "/declared"))
 	assert.Equal(t, map[string]float64{"allow": 1}, counted(t, reg, requests, "route", "/declared"))
 }
 
@@ -238,9 +301,9 @@ func TestMetrics_CountsEveryEventOfManyGoroutines(t *testing.T) {
 			}
 			for i := range events {
 				route := fmt.Sprint("/", i%20)
-				m.Answered(limiter.RequestEvent{Limiter: "api", Transport: "grpc", Route: route})
-				m.Configured("api", []string{"shared", route})
-				m.Decided(limiter.DecisionEvent{Limiter: "api", Budget: "shared"})
+				m.Answered(allowed("grpc", route))
+				configure(m, "api", "shared", route)
+				m.Decided(context.Background(), decision("api", "shared", limiter.Allow))
 			}
 		})
 	}
@@ -252,26 +315,29 @@ func TestMetrics_CountsEveryEventOfManyGoroutines(t *testing.T) {
 
 func TestMetrics_CountingDoesNotAllocate(t *testing.T) {
 	m := newMetrics(t, prometheus.NewRegistry())
-	r := limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "GET /orders/{id}"}
-	d := limiter.DecisionEvent{Limiter: "api", Budget: "shared"}
+	r, d := allowed("http", "GET /orders/{id}"), decision("api", "shared", limiter.Allow)
+	d.Charges = []limiter.Charge{{Key: limiter.Key{Budget: "trial"}, Shadow: true,
+		Result: limiter.Result{Outcome: limiter.Deny}}}
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
 		m.Answered(r)
-		m.Decided(d)
+		m.Decided(context.Background(), d)
 	}))
 }
 
-func TestNew_RefusesANilPointer(t *testing.T) {
+func TestNew_RefusesNoRegistry(t *testing.T) {
 	var registry *prometheus.Registry
-	for _, reg := range []prometheus.Registerer{registry, (*wrapped)(nil)} {
+	for _, reg := range []prometheus.Registerer{nil, registry, (*wrapped)(nil)} {
 		m, err := metrics.New(reg)
 		var config *limiter.ConfigError
 		require.ErrorAs(t, err, &config)
-		assert.Nil(t, m)
 		assert.Equal(t, "Registerer", config.Field)
+		assert.Equal(t, "metrics", config.Package)
+		assert.Nil(t, m.Decided)
+		assert.Nil(t, m.Configured)
 	}
-	_, err := metrics.New(registry)
-	assert.EqualError(t, err, "metrics: Registerer = *prometheus.Registry: the pointer is nil: "+
-		"want prometheus.NewRegistry(), or a nil interface")
+	_, err := metrics.New(nil)
+	assert.EqualError(t, err, "metrics: Registerer: want a registry such as "+
+		"prometheus.NewRegistry(), not nil")
 }
 
 // wrapped is a Registerer of a service's own.

@@ -12,13 +12,13 @@ import (
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // flaky is a store that can fail.
 type flaky struct{ limiter.Store }
 
-func (*flaky) CanFail() bool  { return true }
-func (*flaky) String() string { return "redis" }
+func (*flaky) Capabilities() limiter.Capabilities { return limiter.Capabilities{Name: "redis"} }
 
 func TestMetrics_CountStoresThatCanFail(t *testing.T) {
 	reg := prometheus.NewRegistry()
@@ -39,8 +39,7 @@ func TestMetrics_CountStoresThatCanFail(t *testing.T) {
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(want("0")), failures))
 
 	take(t, l, 1, 1)
-	m.Asked(limiter.StoreEvent{Limiter: "api", Store: "redis", Took: time.Millisecond,
-		Reason: limiter.Ambiguous})
+	m.Asked("api", "redis", time.Millisecond, storekit.Ambiguous)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(want("1")), failures))
 
 	families, err := reg.Gather()

@@ -78,12 +78,8 @@ func newTable[K key](opts prometheus.CounterOpts, outcomes []string, labels ...s
 	return t
 }
 
-// count adds 1 to an outcome of k, or of rest where k is one too many. An
-// outcome that is not known, which no adapter reports, is not counted.
+// count adds 1 to an outcome of k, or of rest if k is one too many.
 func (t *table[K]) count(k, rest K, outcome int) {
-	if outcome >= len(t.outcomes) {
-		return
-	}
 	counters := t.known.Load().find(k)
 	if counters == nil {
 		counters = t.learn(k, rest)

@@ -14,9 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // A connection takes several round trips, here more than the timeout: calls that
@@ -82,7 +83,7 @@ func TestStore_DoesNotConnectWithoutCallers(t *testing.T) {
 				s := newStore(t, client, redisstore.Config{})
 				for range 3 {
 					_, err := s.Take(t.Context(), on("alice", limiter.PerDay(9), 1))
-					failed(t, err, limiter.Timeout, limiter.Unavailable, limiter.Ambiguous)
+					failed(t, err, storekit.Timeout, storekit.Unavailable, storekit.Ambiguous)
 				}
 				time.Sleep(3 * time.Second)
 				assert.LessOrEqual(t, dials.Load(), int64(6), "one of a call, and one beside it")
@@ -102,7 +103,7 @@ func TestStore_PausesBetweenConnections(t *testing.T) {
 		const calls = 300
 		for range calls {
 			_, err := s.Take(t.Context(), on("alice", limiter.PerDay(9), 1))
-			failed(t, err, limiter.Timeout)
+			failed(t, err, storekit.Timeout)
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()

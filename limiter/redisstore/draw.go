@@ -165,7 +165,7 @@ func answer(draws []draw, charges []limiter.Charge, taken bool) limiter.Decision
 		d := find(draws, c)
 		c.Result, c.Receipt = d.result(), limiter.Receipt{}
 		if taken && d.debited {
-			c.Receipt = limiter.NewReceipt(d.at*int64(time.Microsecond), c.Cost, 0)
+			c.Receipt = limiter.Receipt{At: d.at * int64(time.Microsecond), Taken: c.Cost, Valid: true}
 		}
 		p.Offer(c, wide(d.used), wide(d.rule.units()))
 	}

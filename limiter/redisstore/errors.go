@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // errLate is the answer of a script that began after its deadline: it did
@@ -61,17 +62,17 @@ func storeError(err error, sent bool) *limiter.StoreError {
 	refused, _ := refusal(err)
 	switch {
 	case errors.Is(err, errLate):
-		return &limiter.StoreError{Reason: limiter.Timeout, Err: err}
+		return &limiter.StoreError{Reason: storekit.Timeout, Err: err}
 	case refused:
-		return &limiter.StoreError{Reason: limiter.Unavailable, Err: err}
+		return &limiter.StoreError{Reason: storekit.Unavailable, Err: err}
 	case isReply:
-		return &limiter.StoreError{Reason: limiter.Other, Err: explain(reply)}
+		return &limiter.StoreError{Reason: storekit.Other, Err: explain(reply)}
 	case sent:
-		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: err}
+		return &limiter.StoreError{Reason: storekit.Ambiguous, Err: err}
 	case timedOut(err):
-		return &limiter.StoreError{Reason: limiter.Timeout, Err: err}
+		return &limiter.StoreError{Reason: storekit.Timeout, Err: err}
 	default:
-		return &limiter.StoreError{Reason: limiter.Unavailable, Err: err}
+		return &limiter.StoreError{Reason: storekit.Unavailable, Err: err}
 	}
 }
 
@@ -100,7 +101,7 @@ func explain(reply error) error {
 // something.
 func mayHaveRun(err error) bool {
 	var store *limiter.StoreError
-	return errors.As(err, &store) && store.Reason == limiter.Ambiguous
+	return errors.As(err, &store) && store.Reason == storekit.Ambiguous
 }
 
 // wrong returns an error for a field of this package.

@@ -14,9 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // on returns a charge on a user's account in the budget "requests".
@@ -42,7 +43,7 @@ func allowed(t *testing.T, s limiter.Store, charges []limiter.Charge) {
 }
 
 // failed requires a *limiter.StoreError for one of the reasons.
-func failed(t *testing.T, err error, reasons ...limiter.StoreReason) {
+func failed(t *testing.T, err error, reasons ...string) {
 	t.Helper()
 	var store *limiter.StoreError
 	require.ErrorAs(t, err, &store)
@@ -85,7 +86,7 @@ func TestTake_ALostReplyIsOneDebitAndAnAnswerInTime(t *testing.T) {
 			proxy.Set(fault)
 			soon(t, 200*time.Millisecond, func() {
 				_, err := s.Take(t.Context(), on("alice", daily, 1))
-				failed(t, err, limiter.Ambiguous)
+				failed(t, err, storekit.Ambiguous)
 			})
 			proxy.Set(redistest.None)
 			proxy.Drop()
@@ -193,7 +194,7 @@ func TestTake_AReadOnlyServerIsUnavailableAndHeals(t *testing.T) {
 	allowed(t, s, on("alice", daily, 1))
 	server.Do("REPLICAOF", "127.0.0.1", "1")
 	_, err := s.Take(t.Context(), on("alice", daily, 1))
-	failed(t, err, limiter.Unavailable)
+	failed(t, err, storekit.Unavailable)
 	server.Do("REPLICAOF", "NO", "ONE")
 	allowed(t, s, on("alice", daily, 1))
 	assert.EqualValues(t, 98, left(t, s, "alice", daily))
@@ -207,7 +208,7 @@ func TestTake_AServerOutOfMemoryIsUnavailableAndDebitsNothing(t *testing.T) {
 	allowed(t, s, both())
 	server.Do("CONFIG", "SET", "maxmemory", "1")
 	_, err := s.Take(t.Context(), both())
-	failed(t, err, limiter.Unavailable)
+	failed(t, err, storekit.Unavailable)
 	require.ErrorContains(t, err, "OOM")
 	server.Do("CONFIG", "SET", "maxmemory", "0")
 	assert.EqualValues(t, 99, left(t, s, "alice", daily))
@@ -223,7 +224,7 @@ func TestNew_NeedsNoServer(t *testing.T) {
 	daily := limiter.PerDay(100)
 	soon(t, 100*time.Millisecond, func() {
 		_, err := s.Take(t.Context(), on("alice", daily, 1))
-		failed(t, err, limiter.Unavailable, limiter.Timeout)
+		failed(t, err, storekit.Unavailable, storekit.Timeout)
 	})
 	server.Restart()
 	require.Eventually(t, func() bool {
@@ -273,9 +274,9 @@ func TestTake_WithoutAFreeConnectionNothingIsSent(t *testing.T) {
 	allowed(t, s, on("alice", daily, 1))
 	proxy.Set(redistest.StallReply)
 	_, err := s.Take(t.Context(), on("alice", daily, 1))
-	failed(t, err, limiter.Ambiguous)
+	failed(t, err, storekit.Ambiguous)
 	_, err = s.Take(t.Context(), on("alice", daily, 1))
-	failed(t, err, limiter.Timeout)
+	failed(t, err, storekit.Timeout)
 	assert.EqualValues(t, 1, proxy.Dials())
 }
 
@@ -355,28 +356,28 @@ func TestTake_TriesAgainOnlyWhereNothingRan(t *testing.T) {
 	tests := []struct {
 		err   error
 		again bool
-		want  limiter.StoreReason
+		want  string
 	}{
-		{reply("LOADING Redis is loading the dataset in memory"), true, limiter.Unavailable},
-		{reply("READONLY You can't write against a read only replica."), true, limiter.Unavailable},
-		{reply("MASTERDOWN Link with MASTER is down"), true, limiter.Unavailable},
-		{reply("BUSY Redis is busy running a script."), true, limiter.Unavailable},
-		{reply("TRYAGAIN Multiple keys request during rehashing of slot"), true, limiter.Unavailable},
-		{reply("CLUSTERDOWN The cluster is down"), true, limiter.Unavailable},
-		{reply("OOM command not allowed when used memory > 'maxmemory'."), false, limiter.Unavailable},
-		{reply("NOREPLICAS Not enough good replicas to write."), false, limiter.Unavailable},
-		{reply("MISCONF Redis is configured to save RDB snapshots"), false, limiter.Unavailable},
-		{reply("ERR max number of clients reached"), false, limiter.Unavailable},
+		{reply("LOADING Redis is loading the dataset in memory"), true, storekit.Unavailable},
+		{reply("READONLY You can't write against a read only replica."), true, storekit.Unavailable},
+		{reply("MASTERDOWN Link with MASTER is down"), true, storekit.Unavailable},
+		{reply("BUSY Redis is busy running a script."), true, storekit.Unavailable},
+		{reply("TRYAGAIN Multiple keys request during rehashing of slot"), true, storekit.Unavailable},
+		{reply("CLUSTERDOWN The cluster is down"), true, storekit.Unavailable},
+		{reply("OOM command not allowed when used memory > 'maxmemory'."), false, storekit.Unavailable},
+		{reply("NOREPLICAS Not enough good replicas to write."), false, storekit.Unavailable},
+		{reply("MISCONF Redis is configured to save RDB snapshots"), false, storekit.Unavailable},
+		{reply("ERR max number of clients reached"), false, storekit.Unavailable},
 		{reply(redis6 + "-READONLY You can't write against a read only replica."), true,
-			limiter.Unavailable},
+			storekit.Unavailable},
 		{reply(redis6 + "-OOM command not allowed when used memory > 'maxmemory'."), false,
-			limiter.Unavailable},
-		{reply(redis6 + "value is not an integer or out of range"), false, limiter.Other},
-		{reply("NOAUTH Authentication required."), false, limiter.Other},
-		{reply("NOPERM this user has no permissions"), false, limiter.Other},
-		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, false, limiter.Unavailable},
-		{redis.ErrPoolTimeout, false, limiter.Timeout},
-		{redis.ErrClosed, false, limiter.Unavailable},
+			storekit.Unavailable},
+		{reply(redis6 + "value is not an integer or out of range"), false, storekit.Other},
+		{reply("NOAUTH Authentication required."), false, storekit.Other},
+		{reply("NOPERM this user has no permissions"), false, storekit.Other},
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, false, storekit.Unavailable},
+		{redis.ErrPoolTimeout, false, storekit.Timeout},
+		{redis.ErrClosed, false, storekit.Unavailable},
 	}
 	for _, test := range tests {
 		t.Run(test.err.Error(), func(t *testing.T) {
@@ -443,7 +444,7 @@ func TestSettle_ALostReplyConsumesTheReceipts(t *testing.T) {
 	allowed(t, s, charges)
 	proxy.Set(redistest.LoseReply)
 	charges[0].Cost = -4
-	failed(t, s.Settle(t.Context(), charges), limiter.Ambiguous)
+	failed(t, s.Settle(t.Context(), charges), storekit.Ambiguous)
 	proxy.Set(redistest.None)
 	require.ErrorIs(t, s.Settle(t.Context(), charges), limiter.ErrReceipt)
 	assert.EqualValues(t, 94, left(t, s, "alice", limiter.PerDay(100)))
@@ -457,7 +458,7 @@ func TestSettle_IsPossibleAgainWhereNothingRan(t *testing.T) {
 	allowed(t, s, charges)
 	client.errs = []error{reply("OOM command not allowed")}
 	charges[0].Cost = -4
-	failed(t, s.Settle(t.Context(), charges), limiter.Unavailable)
+	failed(t, s.Settle(t.Context(), charges), storekit.Unavailable)
 	require.NoError(t, s.Settle(t.Context(), charges))
 	assert.EqualValues(t, 94, left(t, s, "alice", limiter.PerDay(100)))
 }

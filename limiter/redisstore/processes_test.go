@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/ration-go/ration/internal/instant"
 	"github.com/ration-go/ration/internal/keytext"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // Client is a connection to one server, or to the master that a Sentinel names:
@@ -71,11 +72,7 @@ type Store struct {
 	reanchored  atomic.Int64
 }
 
-var (
-	_ limiter.Store    = (*Store)(nil)
-	_ limiter.Resetter = (*Store)(nil)
-	_ limiter.Fallible = (*Store)(nil)
-)
+var _ limiter.Store = (*Store)(nil)
 
 // slack is how long keys outlive their accounts where the clock is the user's.
 const slack = time.Hour
@@ -150,11 +147,11 @@ func keepsDeadlines(client Client) bool {
 	return ok && c.Options().ContextTimeoutEnabled
 }
 
-// CanFail reports true: every budget on this store needs an OnError.
-func (s *Store) CanFail() bool { return true }
-
-// String returns "redis", the metric label "store".
-func (s *Store) String() string { return "redis" }
+// Capabilities says that the store can fail, so every budget on it needs an OnError,
+// and how limiters reset accounts; see [limiter.Capabilities].
+func (s *Store) Capabilities() limiter.Capabilities {
+	return limiter.Capabilities{Name: "redis", Reset: s.Reset}
+}
 
 // Check says whether the server can hold l exactly: valid, and in numbers below
 // 2^53, which holds for every limit whose capacity times Per in microseconds is
@@ -187,7 +184,7 @@ func (s *Store) Peek(ctx context.Context, charges []limiter.Charge) (limiter.Dec
 func (s *Store) decide(
 	ctx context.Context, charges []limiter.Charge, v verb,
 ) (limiter.Decision, error) {
-	if err := limiter.CheckTake(charges); err != nil {
+	if err := storekit.CheckTake(charges); err != nil {
 		return limiter.Decision{}, err
 	}
 	draws, err := newDraws(charges)
@@ -229,7 +226,7 @@ func (s *Store) decide(
 
 // garbled is the error for a reply that the script cannot have made.
 func garbled(reply string) error {
-	return &limiter.StoreError{Reason: limiter.Ambiguous,
+	return &limiter.StoreError{Reason: storekit.Ambiguous,
 		Err: fmt.Errorf("redisstore: the server replied %q, which is no answer", reply)}
 }
 
@@ -264,7 +261,7 @@ func (s *Store) count(n *numbers, keys int) {
 // any other nothing was corrected and they are valid still. A ctx that ends has no
 // effect.
 func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckSettle(charges); err != nil {
+	if err := storekit.CheckSettle(charges); err != nil {
 		return err
 	}
 	c, names := s.newCall(settle, len(charges)), s.keys.namer()
@@ -273,7 +270,7 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 		if err != nil {
 			return err
 		}
-		at, _, _, _ := charges[i].Receipt.Taken()
+		at := charges[i].Receipt.At
 		correction := max(-most, min(charges[i].Cost, most))
 		c.keys = append(c.keys, names.text(charges[i].Key))
 		c.args = appendNumbers(r.appendHead(c.args), correction, at/int64(time.Microsecond))

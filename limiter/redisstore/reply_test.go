@@ -14,6 +14,7 @@ import (
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // replying is a client of a server that always replies with these numbers.
@@ -108,11 +109,11 @@ func TestSettle_AReplyThatTheScriptCannotHaveMadeIsAnErrorAndConsumesTheReceipts
 		{clock, -1}, {clock, 2}, {clock, math.NaN()}, {clock, 0, 0}, {clock, 0.5},
 	} {
 		charges := on("alice", each[0], 1)
-		charges[0].Receipt = limiter.NewReceipt(0, 1, 0)
+		charges[0].Receipt = limiter.Receipt{Taken: 1, Valid: true}
 		s := newStore(t, reply, redisstore.Config{Timeout: patient})
 		err := s.Settle(t.Context(), charges)
 		refusedReply(t, err, reply)
-		failed(t, err, limiter.Ambiguous)
+		failed(t, err, storekit.Ambiguous)
 		assert.Zero(t, charges[0].Receipt)
 		assert.Zero(t, s.Stats().Reanchored)
 	}

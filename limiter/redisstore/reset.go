@@ -7,7 +7,7 @@ import (
 )
 
 // Reset makes the accounts of the charges full, by deleting their keys; see
-// [limiter.Resetter]. The error is a *[limiter.StoreError], or ctx's own.
+// [limiter.Capabilities]. The error is a *[limiter.StoreError], or ctx's own.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err

@@ -33,8 +33,8 @@ func newRule(l limiter.Limit) (rule, error) {
 		return r.bucket(l)
 	}
 	if l.Per%time.Microsecond != 0 {
-		return rule{}, wrong("Limit.Per", l.Per, fmt.Sprintf(
-			"a %v in Redis is counted in microseconds: want a whole number of them", l.Algorithm))
+		return rule{}, wrong("Limit.Per", l.Per,
+			"windows and logs are counted in microseconds in Redis: want a whole number of them")
 	}
 	if !r.fits() {
 		return rule{}, wrong("Limit.Tokens", l.Tokens, "want at most 2^52 less half of Per in "+

@@ -7,9 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // A server out of memory deletes still, but writes no more unless the script has
@@ -31,7 +32,7 @@ func TestSettle_AServerOutOfMemoryCorrectsAllOrNone(t *testing.T) {
 			err := s.Settle(t.Context(), charges)
 			server.Do("CONFIG", "SET", "maxmemory", "0")
 			if err != nil {
-				failed(t, err, limiter.Unavailable)
+				failed(t, err, storekit.Unavailable)
 				assert.Equal(t, l.Capacity()-2, left(t, s, "filled", l), "%v, %v", l, users)
 				assert.Equal(t, l.Capacity()-3, left(t, s, "other", l), "%v, %v", l, users)
 				require.NoError(t, s.Settle(t.Context(), charges), "the receipts are valid still")
@@ -44,7 +45,7 @@ func TestSettle_AServerOutOfMemoryCorrectsAllOrNone(t *testing.T) {
 
 func TestSettle_AnAnchorFarAheadIsSetToNow(t *testing.T) {
 	for _, l := range each {
-		t.Run(l.Algorithm.String(), func(t *testing.T) {
+		t.Run(l.String(), func(t *testing.T) {
 			server, s := run(t)
 			l.Per = time.Hour
 			charges := on("alice", l, 4)
@@ -77,7 +78,7 @@ func TestSettle_IsAllOrNothing(t *testing.T) {
 			server.Do("SET", keyOf("bob"), newer)
 			for range 3 {
 				err := s.Settle(t.Context(), charges)
-				failed(t, err, limiter.Other)
+				failed(t, err, storekit.Other)
 				require.ErrorContains(t, err, keyOf("bob"))
 				require.Equal(t, good, server.Do("GET", keyOf("alice")), "%v, %v", l, users)
 				require.Equal(t, newer, server.Do("GET", keyOf("bob")))
@@ -85,7 +86,7 @@ func TestSettle_IsAllOrNothing(t *testing.T) {
 
 			server.Do("SET", keyOf("bob"), "poisoned")
 			err := s.Settle(t.Context(), charges)
-			failed(t, err, limiter.Other)
+			failed(t, err, storekit.Other)
 			require.ErrorContains(t, err, keyOf("bob"))
 			require.Equal(t, good, server.Do("GET", keyOf("alice")), "%v, %v", l, users)
 			require.EqualValues(t, 0, server.Do("EXISTS", keyOf("bob")))
@@ -107,7 +108,7 @@ func TestSettle_ADebitOfAForeignValueIsAnErrorAndHeals(t *testing.T) {
 		allowed(t, s, charges)
 		charges[0].Cost = 3
 		server.Do("SET", keyOf("alice"), "poisoned")
-		failed(t, s.Settle(t.Context(), charges), limiter.Other)
+		failed(t, s.Settle(t.Context(), charges), storekit.Other)
 		assert.EqualValues(t, 0, server.Do("EXISTS", keyOf("alice")), "nothing was debited")
 		require.NoError(t, s.Settle(t.Context(), charges))
 		assert.EqualValues(t, 2, left(t, s, "alice", l), "debited once")

@@ -14,9 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/redistest"
+	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/redisstore"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 // each is a limit of each algorithm: 5 in 10 s.
@@ -204,11 +205,11 @@ func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
 				spoil(server, keyOf(user))
 
 				_, err := s.Peek(t.Context(), both())
-				failed(t, err, limiter.Other)
+				failed(t, err, storekit.Other)
 				require.ErrorContains(t, err, keyOf(user))
 				assert.EqualValues(t, 1, server.Do("EXISTS", keyOf(user)), "a Peek changes nothing")
 				_, err = s.Take(t.Context(), both())
-				failed(t, err, limiter.Other)
+				failed(t, err, storekit.Other)
 				assert.EqualValues(t, 0, server.Do("EXISTS", keyOf("bob")), "nothing was debited")
 				allowed(t, s, both())
 				assert.EqualValues(t, 3, left(t, s, user, l))
@@ -224,7 +225,7 @@ func TestTake_ValuesOfANewerFormatAreLeftAlone(t *testing.T) {
 	server.Do("SET", keyOf("alice"), newer)
 	for range 2 {
 		_, err := s.Take(t.Context(), on("alice", limiter.PerHour(1), 1))
-		failed(t, err, limiter.Other)
+		failed(t, err, storekit.Other)
 		require.ErrorContains(t, err, "newer")
 	}
 	assert.Equal(t, newer, server.Do("GET", keyOf("alice")))
@@ -239,7 +240,7 @@ func TestTake_TheErrorOfANewerFormatSaysHowToGetOut(t *testing.T) {
 	} {
 		server.Do("SET", keyOf("alice"), "\x02newer")
 		_, err := s.Take(t.Context(), on("alice", l, 1))
-		failed(t, err, limiter.Other)
+		failed(t, err, storekit.Other)
 		require.ErrorContains(t, err, name)
 		require.ErrorContains(t, err, keyOf("alice"))
 		out()
@@ -289,7 +290,7 @@ func TestTake_AProcessWithAnotherClockGetsNoSecondRefill(t *testing.T) {
 func TestTake_AServerClockThatWasSetBack(t *testing.T) {
 	server, s := run(t)
 	for _, l := range each {
-		t.Run(l.Algorithm.String(), func(t *testing.T) {
+		t.Run(l.String(), func(t *testing.T) {
 			l.Per = 10 * time.Minute
 			user := l.String()
 			allowed(t, ahead(t, server, 30*time.Second), on(user, l, 4))
@@ -312,7 +313,7 @@ func TestTake_AServerClockThatWasSetBack(t *testing.T) {
 
 func TestTake_AnAnchorFarAheadIsSetToNow(t *testing.T) {
 	for _, l := range each {
-		t.Run(l.Algorithm.String(), func(t *testing.T) {
+		t.Run(l.String(), func(t *testing.T) {
 			server, s := run(t)
 			l.Per = time.Hour
 			future := ahead(t, server, 36*time.Hour)
@@ -391,7 +392,7 @@ func TestTake_WorksWithTheRightsThatAreDocumented(t *testing.T) {
 	}
 	server.Do("ACL", "SETUSER", "ration", "-time")
 	_, err := login().Take(t.Context(), on("alice", each[0], 1))
-	failed(t, err, limiter.Other)
+	failed(t, err, storekit.Other)
 	require.Regexp(t, "can't run this command|no permissions to run the 'time' command", err)
 }
 

@@ -15,9 +15,9 @@ import (
 //
 // An error means that nothing was written. If that is not certain, as after a failed
 // commit, the error is a *[limiter.StoreError] with the reason
-// [limiter.Ambiguous]. Other reasons can be stated the same way; without one, an
-// error of ctx or of a network timeout is [limiter.Timeout], any other *net.OpError
-// [limiter.Unavailable], and all else [limiter.Other].
+// [Ambiguous]. Other reasons can be stated the same way; without one, an
+// error of ctx or of a network timeout is [Timeout], any other *net.OpError
+// [Unavailable], and all else [Other].
 type Backend interface {
 	// Update locks the accounts of keys, calls decide with their bytes, and writes
 	// the records that decide returns, all of them or none.

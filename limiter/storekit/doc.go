@@ -2,7 +2,7 @@
 // [Backend] of two methods, which lock, load and write bytes; this package does the
 // rest: exact arithmetic, checks, deadlines, receipts and errors.
 //
-//	store, err := storekit.New(&backend{pool}, storekit.Config{Name: "postgres"})
+//	store, err := New(&backend{pool}, Config{Name: "postgres"})
 //
 // The example of [New] is a whole Backend in memory. The directory examples/postgres
 // has one for PostgreSQL.
@@ -22,7 +22,7 @@
 //  6. Write each record: replace the stored bytes by Record.State, or delete the row
 //     if State is nil. Other rows stay as they are.
 //  7. Commit. If that fails and the transaction may still be committed, return
-//     a *[limiter.StoreError] with the reason [limiter.Ambiguous].
+//     a *[limiter.StoreError] with the reason [Ambiguous].
 //
 // If the database asks to try the transaction again, as after a serialization
 // failure, start again at step 1. Decide may run any number of times. The results of
@@ -60,7 +60,7 @@
 // # Errors
 //
 // Stored bytes that are malformed, or were written by a newer version of this
-// package, are a *[limiter.StoreError] with the reason [limiter.Other]. They never
+// package, are a *[limiter.StoreError] with the reason [Other]. They never
 // count as a full account. [Store.Reset] deletes them without reading them, and the
 // account is full then. Versions of this package read what older ones have written.
 //
@@ -71,7 +71,7 @@
 //
 //	storetest.Run(t, storetest.Harness{
 //		New: func(t testing.TB, now func() time.Time) limiter.Store {
-//			return limiter.Must(storekit.New(&backend{pool}, storekit.Config{
+//			return limiter.Must(New(&backend{pool}, Config{
 //				Now: now, Secret: []byte(rand.Text()), Timeout: time.Minute,
 //			}))
 //		},

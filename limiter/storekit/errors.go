@@ -19,23 +19,23 @@ func storeError(err error) error {
 	return &limiter.StoreError{Reason: reasonOf(err), Err: err}
 }
 
-func reasonOf(err error) limiter.StoreReason {
+func reasonOf(err error) string {
 	var network net.Error
 	var operation *net.OpError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return limiter.Timeout
+		return Timeout
 	case errors.As(err, &operation):
-		return limiter.Unavailable
+		return Unavailable
 	default:
-		return limiter.Other
+		return Other
 	}
 }
 
 // ambiguous reports whether a call that ended with err may have written.
 func ambiguous(err error) bool {
 	var store *limiter.StoreError
-	return errors.As(err, &store) && store.Reason == limiter.Ambiguous
+	return errors.As(err, &store) && store.Reason == Ambiguous
 }
 
 // guard calls f and returns a panic of it as an error: nobody else could recover it
@@ -43,7 +43,7 @@ func ambiguous(err error) bool {
 func guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &limiter.StoreError{Reason: limiter.Ambiguous,
+			err = &limiter.StoreError{Reason: Ambiguous,
 				Err: fmt.Errorf("storekit: the backend panicked: %v", p)}
 		}
 	}()

@@ -82,9 +82,9 @@ func Prepare(v Verb, charges []limiter.Charge, secret []byte) (*Request, error) 
 func (v Verb) check(charges []limiter.Charge) error {
 	switch v {
 	case Take, Peek:
-		return checkTake(charges)
+		return CheckTake(charges)
 	case Settle:
-		return checkSettle(charges)
+		return CheckSettle(charges)
 	case Reset:
 		return nil
 	default:
@@ -109,7 +109,7 @@ func (r *Request) add(c *limiter.Charge, secret []byte) error {
 	d := &r.draws[i]
 	switch r.verb {
 	case Settle:
-		d.corrections = append(d.corrections, correction{takenAt(c), c.Cost})
+		d.corrections = append(d.corrections, correction{c.Receipt.At, c.Cost})
 	case Take, Peek:
 		if d.limit != spellOut(c.Limit) || d.charge.Shadow != c.Shadow {
 			return &limiter.ConfigError{Package: "storekit", Field: "Charges", Value: c.Key.Budget,

@@ -56,7 +56,7 @@ func TestRequest_KeysAreSortedAndWithoutRepetition(t *testing.T) {
 
 func TestRequest_DecideDoesNotTouchTheChargesAndMayRunAgain(t *testing.T) {
 	before := on("alice", each[2], 2)
-	before.Receipt = limiter.NewReceipt(1, 2, 3)
+	before.Receipt = limiter.Receipt{At: 1, Taken: 2, Place: 3, Valid: true}
 	charges := []limiter.Charge{before}
 	r, err := storekit.Prepare(storekit.Take, charges, nil)
 	require.NoError(t, err)

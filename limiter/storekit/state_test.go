@@ -111,7 +111,7 @@ func TestState_ThatCannotBeUsedIsAnErrorAndResetCuresIt(t *testing.T) {
 				key := storekit.KeyOf(charge.Key, nil)
 				backend.rows[key] = b
 				taken := []limiter.Charge{charge}
-				taken[0].Receipt = limiter.NewReceipt(start.UnixNano(), 1, 0)
+				taken[0].Receipt = limiter.Receipt{At: start.UnixNano(), Taken: 1, Place: 0, Valid: true}
 				_, err := store.Peek(t.Context(), []limiter.Charge{charge})
 				unusable(t, err)
 				unusable(t, store.Settle(t.Context(), taken))
@@ -133,7 +133,7 @@ func unusable(t *testing.T, err error) {
 	t.Helper()
 	var store *limiter.StoreError
 	require.ErrorAs(t, err, &store)
-	assert.Equal(t, limiter.Other, store.Reason)
+	assert.Equal(t, storekit.Other, store.Reason)
 	assert.ErrorContains(t, err, `an account of budget "requests" cannot be used`)
 	assert.ErrorContains(t, err, "not an account")
 	assert.ErrorContains(t, err, "Reset makes it full")

@@ -38,11 +38,7 @@ type Store struct {
 	cfg     Config
 }
 
-var (
-	_ limiter.Store    = (*Store)(nil)
-	_ limiter.Resetter = (*Store)(nil)
-	_ limiter.Fallible = (*Store)(nil)
-)
+var _ limiter.Store = (*Store)(nil)
 
 // New returns a store on the backend. It does no I/O. The error is a
 // *[limiter.ConfigError].
@@ -100,7 +96,7 @@ func (s *Store) decide(
 //
 // The error is [limiter.ErrReceipt], a *[limiter.CostError] or
 // *[limiter.ConfigError], all before anything is changed, or a
-// *[limiter.StoreError]. After one that is [limiter.Ambiguous] the receipts are
+// *[limiter.StoreError]. After one that is [Ambiguous] the receipts are
 // consumed, so that nothing is settled twice; after any other they are still valid.
 func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 	r, err := s.run(context.WithoutCancel(ctx), Settle, charges)
@@ -123,12 +119,6 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 func (s *Store) Capabilities() limiter.Capabilities {
 	return limiter.Capabilities{Name: s.cfg.Name, Reset: s.Reset}
 }
-
-// String returns Config.Name.
-func (s *Store) String() string { return s.cfg.Name }
-
-// CanFail reports true: every budget on this store needs an OnError.
-func (s *Store) CanFail() bool { return true }
 
 // run makes one call of the Backend. It returns the request once it is committed.
 func (s *Store) run(ctx context.Context, v Verb, charges []limiter.Charge) (*Request, error) {
@@ -172,9 +162,9 @@ func (s *Store) run(ctx context.Context, v Verb, charges []limiter.Charge) (*Req
 // unanswered is the error for a Backend that does not return. Only a View is known
 // to have written nothing.
 func (v Verb) unanswered(after time.Duration) error {
-	reason := limiter.Ambiguous
+	reason := Ambiguous
 	if v == Peek {
-		reason = limiter.Timeout
+		reason = Timeout
 	}
 	return &limiter.StoreError{Reason: reason, Err: fmt.Errorf(
 		"storekit: the backend has not returned %v after its start, when its context ended", after)}

@@ -60,13 +60,10 @@ func TestStore_Capabilities(t *testing.T) {
 	rows := newTable()
 	store := limiter.Must(storekit.New(rows, storekit.Config{}))
 	assert.Equal(t, "custom", store.Capabilities().Name)
-	assert.Equal(t, "custom", store.String())
 	store = limiter.Must(storekit.New(rows, storekit.Config{Name: "table"}))
 	c := store.Capabilities()
 	assert.Equal(t, "table", c.Name)
-	assert.Equal(t, "table", store.String())
 	assert.False(t, c.NeverFails)
-	assert.True(t, store.CanFail())
 	assert.Nil(t, c.Plan)
 	assert.Nil(t, c.Accounts)
 	charges := []limiter.Charge{on("alice", each[0], 1)}
@@ -81,15 +78,15 @@ func TestStore_ErrorsHaveTheReasonThatTheBackendShows(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, tt := range []struct {
 		err  error
-		want limiter.StoreReason
+		want string
 	}{
-		{errors.New("permission denied"), limiter.Other},
-		{fmt.Errorf("query: %w", context.DeadlineExceeded), limiter.Timeout},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, limiter.Timeout},
-		{fmt.Errorf("connect: %w", refused), limiter.Unavailable},
-		{&limiter.StoreError{Reason: limiter.Ambiguous, Err: refused}, limiter.Ambiguous},
-		{fmt.Errorf("commit: %w", &limiter.StoreError{Reason: limiter.Ambiguous, Err: refused}),
-			limiter.Ambiguous},
+		{errors.New("permission denied"), storekit.Other},
+		{fmt.Errorf("query: %w", context.DeadlineExceeded), storekit.Timeout},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, storekit.Timeout},
+		{fmt.Errorf("connect: %w", refused), storekit.Unavailable},
+		{&limiter.StoreError{Reason: storekit.Ambiguous, Err: refused}, storekit.Ambiguous},
+		{fmt.Errorf("commit: %w", &limiter.StoreError{Reason: storekit.Ambiguous, Err: refused}),
+			storekit.Ambiguous},
 	} {
 		store := newStore(t, failing(tt.err), nil)
 		charges := []limiter.Charge{on("alice", each[0], 1)}
@@ -125,7 +122,7 @@ func TestStore_APanicOfTheBackendIsAnError(t *testing.T) {
 	_, err := store.Take(t.Context(), []limiter.Charge{on("alice", each[0], 1)})
 	var failed *limiter.StoreError
 	require.ErrorAs(t, err, &failed)
-	assert.Equal(t, limiter.Ambiguous, failed.Reason)
+	assert.Equal(t, storekit.Ambiguous, failed.Reason)
 	assert.ErrorContains(t, err, "no pool")
 }
 
@@ -167,7 +164,7 @@ func TestStore_EndsTheBackendAtItsTimeout(t *testing.T) {
 		_, err := store.Take(t.Context(), []limiter.Charge{on("alice", each[0], 1)})
 		var failed *limiter.StoreError
 		require.ErrorAs(t, err, &failed)
-		assert.Equal(t, limiter.Timeout, failed.Reason)
+		assert.Equal(t, storekit.Timeout, failed.Reason)
 		assert.Equal(t, time.Second, time.Since(begun))
 	})
 }
@@ -187,8 +184,8 @@ func TestStore_GivesUpOnABackendThatIgnoresItsContext(t *testing.T) {
 		})
 		store := limiter.Must(storekit.New(b, storekit.Config{Timeout: time.Second}))
 		charges := []limiter.Charge{on("alice", each[0], 1)}
-		for verb, want := range map[string]limiter.StoreReason{
-			"Take": limiter.Ambiguous, "Peek": limiter.Timeout,
+		for verb, want := range map[string]string{
+			"Take": storekit.Ambiguous, "Peek": storekit.Timeout,
 		} {
 			begun := time.Now()
 			call := store.Take

@@ -101,7 +101,7 @@ func (b *table) Update(
 		}
 	}
 	if moment == storetest.AtCommit {
-		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: errGone}
+		return &limiter.StoreError{Reason: storekit.Ambiguous, Err: errGone}
 	}
 	return nil
 }

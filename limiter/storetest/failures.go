@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 )
 
 var failureRules = []Rule{
@@ -33,8 +34,8 @@ func (p *probe) failing(at Moment, verb string, call func() error) {
 	if !errors.As(err, &store) {
 		violated("%s that fails %v: error %v, want a *limiter.StoreError", verb, at, err)
 	}
-	if at == AtCommit && store.Reason != limiter.Ambiguous {
-		violated("%s that fails %v: reason %q, want %q", verb, at, store.Reason, limiter.Ambiguous)
+	if at == AtCommit && store.Reason != storekit.Ambiguous {
+		violated("%s that fails %v: reason %q, want %q", verb, at, store.Reason, storekit.Ambiguous)
 	}
 }
 

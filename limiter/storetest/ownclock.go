@@ -36,8 +36,7 @@ func instantOf(store limiter.Store, user string) int64 {
 	if err != nil || !d.Allowed() {
 		violated("Take(%s) = %+v, %v, want allow", describe(charges), d, err)
 	}
-	at, _, _, _ := charges[0].Receipt.Taken()
-	return at
+	return charges[0].Receipt.At
 }
 
 func oneClock(p *probe) {
@@ -78,7 +77,7 @@ func clockAfterLocks(p *probe) {
 			defer close(done)
 			charges := []limiter.Charge{on(waiter, plain, 1)}
 			_, err = q.store.Take(ctx, charges)
-			at, _, _, _ = charges[0].Receipt.Taken()
+			at = charges[0].Receipt.At
 		}()
 		q.soon("a request that waits for its account", func() { <-ctx.looked })
 		var last int64

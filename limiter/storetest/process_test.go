@@ -86,7 +86,7 @@ func (s *process) Settle(ctx context.Context, charges []limiter.Charge) error {
 	}
 	_, err := s.do(ctx, storekit.Settle, charges)
 	var store *limiter.StoreError
-	ambiguous := errors.As(err, &store) && store.Reason == limiter.Ambiguous
+	ambiguous := errors.As(err, &store) && store.Reason == storekit.Ambiguous
 	if ambiguous && !s.is("settles again after a lost reply") ||
 		err != nil && s.is("consumes receipts before the commit") {
 		dropReceipts(charges)
@@ -180,14 +180,14 @@ func (s *process) commit(ctx context.Context, t *tx, v storekit.Verb) error {
 		return s.failed(errors.New("the server has gone away"))
 	}
 	if err := t.commit(ctx); err != nil {
-		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: err}
+		return &limiter.StoreError{Reason: storekit.Ambiguous, Err: err}
 	}
 	if moment == storetest.AtCommit && !s.is("takes a lost reply for a success") {
-		return &limiter.StoreError{Reason: limiter.Ambiguous, Err: errors.New("no reply")}
+		return &limiter.StoreError{Reason: storekit.Ambiguous, Err: errors.New("no reply")}
 	}
 	return nil
 }
 
 func (s *process) failed(err error) error {
-	return &limiter.StoreError{Reason: limiter.Unavailable, Err: err}
+	return &limiter.StoreError{Reason: storekit.Unavailable, Err: err}
 }

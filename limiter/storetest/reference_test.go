@@ -3,56 +3,46 @@ package storetest_test
 import (
 	"context"
 	"errors"
-	"math"
+	"math/big"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ration-go/ration/internal/account"
 	"github.com/ration-go/ration/internal/instant"
+	"github.com/ration-go/ration/internal/lab/oracle"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/storekit"
 	"github.com/ration-go/ration/limiter/storetest"
 )
 
 // fault is one thing that a reference store does wrong; see faults.
 type fault string
 
-// reference is a store as simple as can be, and right but for its fault.
+// reference is the oracle behind a mutex, and right but for its fault. A fault
+// changes what the oracle is shown, what it has stored, or what it has answered.
 type reference struct {
 	fault fault
-	step  int64 // all arithmetic is in steps of so many nanoseconds
 	clock func() int64
 
-	mu       sync.Mutex
-	latest   int64
-	earlier  int64 // latest before the last request
-	apart    bool  // the latest instant is kept for each account
-	accounts map[any]state
-	rules    map[limiter.Limit]*account.Limit
-	seen     []limiter.Charge // the charges of the last request
-	locks    map[any]*sync.Mutex
-}
-
-// state is what is stored of one account.
-type state struct {
-	account.Account
-	touched int64
-	first   int64 // instant of the first request
-	banked  uint64
+	mu      sync.Mutex
+	oracle  *oracle.Store
+	before  map[limiter.Key]*oracle.Account // before the request; nil if there was none
+	seen    []limiter.Charge                // the charges of the last request
+	locks   map[limiter.Key]*sync.Mutex
+	first   map[limiter.Key]int64         // instant of the first request
+	touched map[limiter.Key]int64         // instant of the last request that was allowed
+	given   map[limiter.Key]limiter.Limit // limit of that request, as it was written
+	banked  map[limiter.Key]int64         // tokens above the capacity
+	serial  int
 }
 
 func newReference(f fault, now func() time.Time) *reference {
-	return newCoarse(f, now, 1)
-}
-
-// newCoarse returns a reference that tells time in steps.
-func newCoarse(f fault, now func() time.Time, step int64) *reference {
-	clock := instant.Clock(now)
 	return &reference{
-		fault: f, step: step, clock: func() int64 { return clock() / step }, latest: math.MinInt64,
-		accounts: map[any]state{}, rules: map[limiter.Limit]*account.Limit{},
-		locks: map[any]*sync.Mutex{},
+		fault: f, clock: instant.Clock(now), oracle: oracle.New(),
+		locks: map[limiter.Key]*sync.Mutex{}, first: map[limiter.Key]int64{},
+		touched: map[limiter.Key]int64{}, given: map[limiter.Key]limiter.Limit{},
+		banked: map[limiter.Key]int64{}, before: map[limiter.Key]*oracle.Account{},
 	}
 }
 
@@ -62,7 +52,7 @@ func harness(f fault) storetest.Harness {
 		New: func(t testing.TB, now func() time.Time) limiter.Store {
 			return newReference(f, now)
 		},
-		Accounts: func(s limiter.Store) int { return len(s.(*reference).accounts) },
+		Accounts: func(s limiter.Store) int { return len(s.(*reference).oracle.Accounts) },
 	}
 }
 
@@ -71,9 +61,6 @@ func (s *reference) is(f fault) bool { return s.fault == f }
 func (s *reference) Check(l limiter.Limit) error {
 	if s.is("checks nothing") {
 		return nil
-	}
-	if int64(l.Per)%s.step != 0 {
-		return &limiter.ConfigError{Field: "Limit.Per", Value: l.Per, Reason: "want whole steps"}
 	}
 	if l.Burst > 0 && s.is("refuses limits without a typed error") && l.Validate() != nil {
 		return errors.New("bad limit")
@@ -93,18 +80,6 @@ func (s *reference) Peek(
 	return s.decide(ctx, charges, s.is("peek debits"))
 }
 
-type draw struct {
-	charge  *limiter.Charge
-	now     int64 // the account's own instant
-	id      any
-	old     state
-	account state
-	used    account.Uint128
-	cost    uint64
-	outcome limiter.Outcome
-	result  limiter.Result
-}
-
 func (s *reference) decide(
 	ctx context.Context, charges []limiter.Charge, take bool,
 ) (limiter.Decision, error) {
@@ -113,20 +88,14 @@ func (s *reference) decide(
 	}
 	if s.is("reads the clock under its lock") {
 		s.mu.Lock()
-		now := s.clock()
 		defer s.mu.Unlock()
-		return s.decideAt(s.advance(now), charges, take)
+		return s.decideAt(s.clock(), charges, take)
 	}
 	now := s.clock()
 	defer s.lockEach(charges)()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range charges {
-		if a, known := s.accounts[s.id(charges[i].Key)]; known && s.apart {
-			now = max(now, a.touched)
-		}
-	}
-	return s.decideAt(s.advance(now), charges, take)
+	return s.decideAt(now, charges, take)
 }
 
 func (s *reference) validate(ctx context.Context, charges []limiter.Charge) error {
@@ -136,18 +105,14 @@ func (s *reference) validate(ctx context.Context, charges []limiter.Charge) erro
 		}
 		return err
 	}
-	if s.is("checks costs only where it must pay") {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(charges) > 0 && charges[0].Cost > charges[0].Limit.Capacity() {
-			return nil
-		}
+	if s.is("checks costs only where it must pay") && len(charges) > 0 &&
+		charges[0].Cost > charges[0].Limit.Capacity() {
+		return nil
 	}
-	if err := limiter.CheckTake(charges); err != nil && !s.is("a negative cost credits") &&
-		!s.is("finds a negative cost late") {
-		return err
+	if s.is("a negative cost credits") || s.is("finds a negative cost late") {
+		return nil
 	}
-	return nil
+	return storekit.CheckTake(charges)
 }
 
 // lockEach takes a lock for each key, in the order of the charges.
@@ -174,205 +139,136 @@ func (s *reference) lockEach(charges []limiter.Charge) (unlock func()) {
 	}
 }
 
-// advance returns the instant of a request.
-func (s *reference) advance(now int64) int64 {
-	switch {
-	case s.apart, s.is("a clock that goes back drains"):
-		return now
-	case s.is("a clock that goes back credits") && now < s.latest:
-		return s.latest + (s.latest - now)
-	}
-	s.earlier = s.latest
-	s.latest = max(s.latest, now)
-	return s.latest
+// yield lets another request in between.
+func (s *reference) yield() {
+	s.mu.Unlock()
+	runtime.Gosched()
+	s.mu.Lock()
 }
 
+// decideAt asks the oracle. A Peek leaves the accounts as they are.
 func (s *reference) decideAt(
 	now int64, charges []limiter.Charge, take bool,
 ) (limiter.Decision, error) {
-	draws, err := s.draws(now, charges)
+	earlier := s.oracle.Latest
+	now = s.instant(now, charges)
+	clear(s.before)
+	shown := s.show(now, charges, take)
+	if !take {
+		defer func() {
+			s.restore(shown)
+			if s.is("peek carries over") {
+				s.change(now, shown)
+			}
+		}()
+	}
+	d, err := s.ask(now, shown, take)
 	if err != nil {
 		return limiter.Decision{}, err
 	}
-	allowed := true
-	for i := range draws {
-		d := &draws[i]
-		d.outcome = s.judge(d)
-		if d.outcome != limiter.Allow && (!d.charge.Shadow || s.is("shadow refuses")) {
-			allowed = false
-		}
-		if allowed && take && s.is("debits one budget before it asks the next") {
-			s.debit(d)
-			s.accounts[d.id] = d.account
-		}
+	switch {
+	case take && d.Allowed():
+		s.afterAllowed(now, shown)
+	case take:
+		s.afterRefused(now, shown, earlier)
 	}
-	if take && s.is("checks, then debits") {
-		s.mu.Unlock()
-		runtime.Gosched()
-		s.mu.Lock()
-	}
-	for i := range draws {
-		s.apply(&draws[i], allowed, take)
-		if take && s.is("debits one by one") {
-			s.mu.Unlock()
-			runtime.Gosched()
-			s.mu.Lock()
-		}
-	}
-	if !allowed && s.is("refused requests leave no instant") {
-		s.latest = s.earlier
-	}
-	return s.answer(draws, charges, now, take && allowed), nil
+	s.copyBack(charges, shown, &d, take)
+	return s.answer(charges, d), nil
 }
 
-func (s *reference) draws(now int64, charges []limiter.Charge) ([]draw, error) {
-	var draws []draw
-next:
+// ask returns the decision on the charges as they are shown to the oracle.
+func (s *reference) ask(
+	now int64, shown []limiter.Charge, take bool,
+) (limiter.Decision, error) {
+	if err := storekit.CheckTake(shown); err != nil { // by a fault, not checked before
+		for i := 0; shown[i].Cost >= 0; i++ {
+			s.debit(now, &shown[i])
+		}
+		return limiter.Decision{}, err
+	}
+	if outcome, wrong := s.misjudges(now, shown); wrong {
+		d, err := s.oracle.Peek(now, shown)
+		d.Outcome, shown[0].Result.Outcome = outcome, outcome
+		return d, err
+	}
+	late := s.is("checks, then debits") || s.is("debits one by one")
+	if !take || !late {
+		call := s.oracle.Peek
+		if take {
+			call = s.oracle.Take
+		}
+		return call(now, shown)
+	}
+	d, err := s.oracle.Peek(now, shown)
+	if s.is("checks, then debits") {
+		s.yield()
+	}
+	for i := range shown {
+		if err != nil || !d.Allowed() {
+			break
+		}
+		s.debit(now, &shown[i])
+		shown[i].Receipt = limiter.Receipt{At: now, Taken: shown[i].Cost, Valid: true}
+		if s.is("debits one by one") {
+			s.yield()
+		}
+	}
+	return d, err
+}
+
+// account returns the account that a charge draws on, under its limit.
+func (s *reference) account(now int64, c *limiter.Charge) (oracle.Account, *big.Int) {
+	a, at := s.oracle.At(c.Key, c.Limit, s.oracle.Now(now))
+	return a.Under(oracle.Normal(c.Limit), at), at
+}
+
+// debit takes the cost of a charge, whatever is left.
+func (s *reference) debit(now int64, c *limiter.Charge) {
+	a, at := s.account(now, c)
+	s.oracle.Accounts[c.Key] = a.Debited(big.NewInt(c.Cost), at)
+}
+
+// left returns the whole tokens that are left, at least 0.
+func (s *reference) left(now int64, c *limiter.Charge) int64 {
+	a, _ := s.account(now, c)
+	return a.Remaining()
+}
+
+func (s *reference) Settle(_ context.Context, charges []limiter.Charge) error {
+	if !s.is("settles one by one") {
+		if err := s.checkSettle(charges); err != nil {
+			return err
+		}
+	}
+	now := s.clock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range charges {
-		c := &charges[i]
-		if err := s.prepare(c.Limit); err != nil {
-			return nil, err
-		}
-		if c.Cost < 0 && s.is("finds a negative cost late") {
-			for j := range draws {
-				draws[j].outcome = limiter.Allow
-				s.debit(&draws[j])
-				s.accounts[draws[j].id] = draws[j].account
+		if s.is("settles one by one") {
+			if err := s.checkSettle(charges[i : i+1]); err != nil {
+				return err
 			}
-			return nil, limiter.CheckTake(charges[i:])
 		}
-		for j := range draws {
-			d := &draws[j]
-			if d.charge.Key != c.Key || s.is("judges a key that appears twice twice") {
-				continue
-			}
-			mixed := s.rules[d.charge.Limit] != s.rules[c.Limit] || d.charge.Shadow != c.Shadow
-			if mixed && !s.is("one key may have two limits") {
-				return nil, &limiter.ConfigError{Field: "Charges", Reason: "one key has two limits"}
-			}
-			d.cost = min(d.cost+uint64(c.Cost), math.MaxInt64+1)
-			continue next
+		if i > 1 && s.is("settles two charges only") {
+			break
 		}
-		draws = append(draws, s.draw(now, c))
+		s.correct(now, &charges[i])
 	}
-	return draws, nil
-}
-
-func (s *reference) prepare(l limiter.Limit) error {
-	given := l
-	if err := l.Validate(); err != nil && !s.is("takes limits that are not valid") {
-		return err
-	} else if err != nil {
-		l = limiter.PerSecond(5)
-	}
-	normal := l
-	if !s.is("Burst spelled out is another limit") {
-		normal.Burst = l.Capacity()
-	}
-	if s.rules[normal] == nil {
-		per, capacity := int64(l.Per)/s.step, l.Capacity()
-		if s.is("rounds the time of a token") && l.Algorithm == limiter.TokenBucket && per > l.Tokens {
-			per = per / l.Tokens * l.Tokens
-		}
-		if s.is("a log keeps its boundary") && l.Algorithm == limiter.RollingLog {
-			per++
-		}
-		if s.is("a log forgets early") && l.Algorithm == limiter.RollingLog {
-			per--
-		}
-		rule := account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, per, capacity)
-		s.rules[normal] = &rule
-	}
-	s.rules[given] = s.rules[normal]
 	return nil
 }
 
-func (s *reference) judge(d *draw) limiter.Outcome {
-	outcome := limiter.Outcome(d.account.Limit.Judge(d.used, d.cost))
-	capacity, cost := d.account.Limit.Burst, d.cost
-	left := uint64(d.account.Limit.Remaining(d.used))
-	switch s.fault {
-	case "never at the capacity":
-		if cost == capacity {
-			return limiter.Never
-		}
-	case "denies the last token":
-		if cost > 0 && cost == left {
-			return limiter.Deny
-		}
-	case "denies above the capacity":
-		if outcome == limiter.Never {
-			return limiter.Deny
-		}
-	case "allows above the capacity when full":
-		if cost > capacity && left == capacity {
-			d.cost = capacity
-			return limiter.Allow
-		}
-	case "denies cost 0 of an empty account":
-		if cost == 0 && left == 0 {
-			return limiter.Deny
-		}
-	}
-	if outcome != limiter.Allow && d.account.banked > 0 && cost <= left+d.account.banked {
-		d.cost, d.account.banked = left, d.account.banked-(cost-left)
-		return limiter.Allow
-	}
-	return outcome
-}
-
-func (s *reference) debit(d *draw) {
-	if d.outcome == limiter.Allow && d.cost > 0 {
-		d.used = d.account.Debit(d.used, d.now, d.cost)
-	}
-	if s.is("drops the remainder") && d.account.Limit.Algorithm == account.TokenBucket {
-		d.account.State.Rest = 0
-	}
-}
-
-func (s *reference) apply(d *draw, allowed, take bool) {
+func (s *reference) checkSettle(charges []limiter.Charge) error {
+	err := storekit.CheckSettle(charges)
+	var cost *limiter.CostError
 	switch {
-	case allowed && !take:
-		d.account.Account = d.account.Clone()
-		s.debit(d)
-		if s.is("peek carries over") && d.old.Limit != nil {
-			s.accounts[d.id] = d.old
-		}
-	case allowed && d.charge.Shadow && s.is("shadow is not debited"):
-	case allowed && s.is("debits one budget before it asks the next"):
-	case allowed:
-		if s.is("checks, then debits") || s.is("debits one by one") {
-			d.account = s.accounts[d.id]
-			d.account.Account, d.used = d.account.Under(s.rules[d.charge.Limit], d.now)
-		}
-		s.debit(d)
-		s.accounts[d.id] = d.account
-	default:
-		s.refuse(d, take)
+	case errors.As(err, &cost) && s.is("credits more than was taken"):
+		return nil
+	case errors.As(err, &cost) && s.is("a credit that is too large consumes the receipt"):
+		charges[0].Receipt = limiter.Receipt{}
+	case errors.Is(err, limiter.ErrReceipt) && s.is("settles without a receipt"):
+		return nil
+	case errors.Is(err, limiter.ErrReceipt) && s.is("a missing receipt has another error"):
+		return errors.New("nothing to settle")
 	}
-}
-
-// refuse leaves the account of a refused request as it is, but for its limit.
-func (s *reference) refuse(d *draw, take bool) {
-	changed := d.old.Limit != nil && d.old.Limit != d.account.Limit
-	if take && changed && d.outcome == limiter.Deny && !s.is("a refusal keeps the old limit") ||
-		!take && changed && s.is("peek carries over") || take && s.is("refusals create accounts") {
-		s.accounts[d.id] = d.account
-	}
-	if !take {
-		return
-	}
-	switch s.fault {
-	case "refusals are charged":
-		d.account.Account.Settle(d.now, d.now, 1)
-		s.accounts[d.id] = d.account
-	case "refusals give back":
-		d.account.Account.Settle(d.now, d.now, -1)
-		s.accounts[d.id] = d.account
-	case "refusals charge the others":
-		if d.outcome == limiter.Allow {
-			s.debit(d)
-			s.accounts[d.id] = d.account
-		}
-	}
+	return err
 }

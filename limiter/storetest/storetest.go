@@ -21,7 +21,7 @@
 // Nothing bounds the time of a rule but the test's own: only calls that are made
 // concurrently are given up on where they hang.
 //
-// The expected answers come from a model in rational numbers, not from another
+// The expected answers come from an oracle in rational numbers, not from another
 // store. Limits that a store refuses by Check are passed over where a rule tries
 // awkward ones; plain limits, such as 5 a second, it must hold.
 package storetest

@@ -4,13 +4,15 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/ration-go/ration/internal/lab/oracle"
 	"github.com/ration-go/ration/limiter"
 )
 
-// stream is a random run of requests, the same in every run, that the store
-// must answer as the model does.
+// stream is a random sequence of requests, the same in every run, that the store
+// must answer as the oracle does.
 type stream struct {
 	limits  []limiter.Limit // one account each
 	changes []limiter.Limit // the first account changes among these
@@ -19,14 +21,14 @@ type stream struct {
 	settles bool
 }
 
-// run stops the rule at the first answer that differs from the model's.
+// run stops the rule at the first answer that differs from the oracle's.
 func (s stream) run(p *probe) {
 	for _, l := range append(s.limits, s.changes...) {
 		if !p.holds(l) {
 			return
 		}
 	}
-	r := &running{stream: s, probe: p, model: newModel(p.step)}
+	r := &running{stream: s, probe: p, oracle: newOracle(p.step)}
 	r.rand = rand.New(rand.NewPCG(uint64(s.steps), uint64(s.limits[0].Tokens)))
 	for r.n = 0; r.n < s.steps && r.elapsed() < 20*365*24*time.Hour; r.n++ {
 		r.idle()
@@ -37,10 +39,20 @@ func (s stream) run(p *probe) {
 type running struct {
 	stream
 	*probe
-	model *model
-	rand  *rand.Rand
-	n     int
-	open  []limiter.Charge // taken and not settled
+	oracle *oracle.Store
+	rand   *rand.Rand
+	n      int
+	open   []twin // taken and not settled
+}
+
+// twin is one charge with the receipts of both, the store and the oracle.
+type twin struct{ store, oracle limiter.Charge }
+
+// newOracle returns an oracle that counts in steps.
+func newOracle(step time.Duration) *oracle.Store {
+	return oracle.NewAs(oracle.Rules{
+		Step: step, Unit: func(l limiter.Limit) int64 { return int64(l.Per / step) },
+	})
 }
 
 // idle moves the clock: often not at all, mostly by the time of a few tokens,
@@ -72,10 +84,10 @@ func (r *running) request() {
 	case r.settles && len(r.open) > 0 && r.rand.IntN(2) == 0:
 		r.settleOne()
 	case r.peeks && r.rand.IntN(4) == 0:
-		r.compare("Peek", r.charges(), r.store.Peek, false)
+		r.compare("Peek", r.charges())
 	default:
-		charges := r.charges()
-		if r.compare("Take", charges, r.store.Take, true).Allowed() && r.settles {
+		d, charges := r.compare("Take", r.charges())
+		if d.Allowed() && r.settles {
 			r.open = append(r.open, charges...)
 		}
 	}
@@ -127,44 +139,51 @@ func (r *running) cost(l limiter.Limit) int64 {
 
 type call func(context.Context, []limiter.Charge) (limiter.Decision, error)
 
-// compare makes the call and asks the model.
-func (r *running) compare(
-	verb string, charges []limiter.Charge, call call, take bool,
-) limiter.Decision {
-	asked := append([]limiter.Charge(nil), charges...)
-	want := r.model.decide(r.clock.ns.Load(), asked, take)
-	got, err := call(context.Background(), charges)
+// compare asks the store and the oracle.
+func (r *running) compare(verb string, charges []limiter.Charge) (limiter.Decision, []twin) {
+	ask, expect := call(r.store.Peek), r.oracle.Peek
+	if verb == "Take" {
+		ask, expect = r.store.Take, r.oracle.Take
+	}
+	expected := slices.Clone(charges)
+	want, wantErr := expect(r.clock.ns.Load(), expected)
+	got, err := ask(context.Background(), charges)
+	if wantErr != nil {
+		violated("step %d: the oracle cannot decide %s: %v", r.n, describe(charges), wantErr)
+	}
 	if err != nil || got != want {
 		violated("step %d, at %v: %s(%s) = %+v, %v; want %+v",
 			r.n, r.elapsed(), verb, describe(charges), got, err, want)
 	}
+	twins := make([]twin, len(charges))
 	for i := range charges {
-		if charges[i].Result != asked[i].Result {
+		if charges[i].Result != expected[i].Result {
 			violated("step %d, at %v: the result of %s after %s(%s): %+v, want %+v", r.n,
-				r.elapsed(), name(asked[i].Key), verb, describe(charges),
-				charges[i].Result, asked[i].Result)
+				r.elapsed(), name(charges[i].Key), verb, describe(charges),
+				charges[i].Result, expected[i].Result)
 		}
+		twins[i] = twin{charges[i], expected[i]}
 	}
-	return got
+	return got, twins
 }
 
 // settleOne settles one of the charges that are open, then compares its account.
 func (r *running) settleOne() {
 	i := r.rand.IntN(len(r.open))
 	c := r.open[i]
-	r.open = append(r.open[:i], r.open[i+1:]...)
-	at, taken, _, ok := c.Receipt.Taken()
-	if !ok {
+	r.open = slices.Delete(r.open, i, i+1)
+	if !c.oracle.Receipt.Valid {
 		return // a shadow budget that could not pay
 	}
-	delta := r.rand.Int64N(2*taken+2) - taken
-	if taken == 0 {
-		delta = 0
+	delta := int64(0)
+	if taken := c.oracle.Receipt.Taken; taken > 0 {
+		delta = r.rand.Int64N(2*taken+2) - taken
 	}
-	r.correct(&c, delta)
-	if b := r.model.accounts[c.Key]; b != nil {
-		b.settle(r.clock.ns.Load(), at, delta)
+	r.correct(&c.store, delta)
+	c.oracle.Cost = delta
+	if err := r.oracle.Settle(r.clock.ns.Load(), []limiter.Charge{c.oracle}); err != nil {
+		violated("step %d, at %v: the oracle cannot settle: %v", r.n, r.elapsed(), err)
 	}
-	c.Cost = 0
-	r.compare("Peek", []limiter.Charge{c}, r.store.Peek, false)
+	c.store.Cost = 0
+	r.compare("Peek", []limiter.Charge{c.store})
 }

@@ -90,12 +90,13 @@ func New(users, addresses limiter.Store) (http.Handler, error) {
 		v1.Get("/exports/{id}", answer("export"))
 	})
 
-	// Series that exist at 0 from the start show the first denial as an increase.
-	for _, route := range routes.Routes() {
-		if strings.Contains(route, " /v1/") {
-			counts.Routes("address", "http", route)
-			counts.Routes("user", "http", route)
-		}
+	// All routes are registered: a budget on one that does not exist is an error, and
+	// series that exist at 0 from the start show the first denial as an increase.
+	if err := limitAddress.Check(); err != nil {
+		return nil, err
+	}
+	if err := limitUser.Check(); err != nil {
+		return nil, err
 	}
 	return router, nil
 }

@@ -1,0 +1,359 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/bits"
+	"time"
+
+	"github.com/ration-go/ration/internal/kind"
+)
+
+// Adapter is a [Limiter] as the adapter of a transport uses it, such as package
+// middleware or grpcinterceptor; services do not need it. An adapter finds out
+// who calls and on which route, calls Take, and answers in its protocol what the
+// [Request] then says:
+//
+//	a := l.Adapter()
+//	_, err := a.Setup("mq", false, nil) // once for each handler that it wraps
+//	...
+//	r := limiter.Request{Transport: "mq", Caller: caller, Cost: 1} // a new one for each Take
+//	ctx, err := a.Take(ctx, &r)
+//	if !r.Decision.Allowed() {
+//		return refusal(&r, err)
+//	}
+//	handle(ctx, message)
+//
+// Whether to let a request through is what Decision.Allowed says, also if err is
+// not nil: the budgets of a store that failed may be Open. A refusal is one of
+//
+//   - err is [ErrNobody]: ask the caller to authenticate.
+//   - err is a *[StoreError]: the service cannot decide. The caller may come back
+//     after Decision.RetryAfter.
+//   - err is another error: see [Limiter.Take]. If it is the context's, nobody
+//     reads the answer.
+//   - Decision.Outcome is [Deny]: the caller may come back after
+//     Decision.RetryAfter. Named, Shown and Unavailable say what to tell it.
+//   - Decision.Outcome is [Never]: the caller must not come back with this request.
+//
+// All methods are safe for concurrent use.
+type Adapter Limiter
+
+// Adapter returns the limiter's side for adapters.
+func (l *Limiter) Adapter() *Adapter { return (*Adapter)(l) }
+
+// Request is one request: what an adapter knows of it, down to Err, and what Take
+// answers. The zero value of each field is usable. Each Take needs a new Request.
+type Request struct {
+	Transport string // metric label, such as "http"
+	// Caller may have no principal; Take then returns [ErrNobody] if a budget needs one.
+	Caller Caller
+	Cost   int64 // tokens
+	// ID tells requests apart that share a context, such as one that a handler makes
+	// up: any comparable value. Nil is the request that the context belongs to. It
+	// is needed only with Settles, or if the function that Setup returned answers true.
+	ID any
+	// Message numbers the received messages of an open stream from 1. The first one
+	// pays only what the open has not paid already; each later one is charged by
+	// itself. Take has to get the context that it returned for the open, which must
+	// have set KnowsCaller or Settles. 0 is not a message.
+	Message int
+	// Reserve reserves the cost, so that the adapter may correct it by Reservation,
+	// for example when it knows how the handler has ended.
+	Reserve bool
+	// Settles reserves the cost, so that the handler may correct it with [Settle],
+	// by the context that Take returns.
+	Settles bool
+	// KnowsCaller lets the handler find its caller with keying.CallerFrom, by the context
+	// that Take returns.
+	KnowsCaller bool
+	// Tell asks for Told.
+	Tell bool
+	// Skip makes the request free: no budget is charged. Take sets it for a request
+	// that Config.Gate exempts.
+	Skip bool
+	// Err refuses the request without a charge, such as [ErrNobody] if the adapter
+	// found no principal. Take returns it.
+	Err error
+
+	// Outcome is what became of the request, as the metrics count it; see
+	// [RequestEvent]. It is empty if the request was charged before, by another
+	// adapter or an outer mount, and paid enough. Do not use it to let requests
+	// through.
+	Outcome string
+	// Decision is valid if the error is nil or a *[StoreError], and zero otherwise. Of
+	// a request that is free, or has paid enough before, it has only the Outcome.
+	Decision Decision
+	// Told is the state of an account after an allowed request: of those that the
+	// caller may be told of, the one with the least left relative to its capacity.
+	// If there is none, or an outer mount has told already, Told.Budget is empty.
+	Told Decision
+	// Next is the wait until there are more tokens than Told.Remaining, or, if the
+	// request was refused, than Decision.Remaining; 0 if the account is full.
+	Next time.Duration
+	// Named says that the caller may know Decision.Budget by name: it is ByPrincipal
+	// or ByTenant, or Public.
+	Named bool
+	// Shown says that the caller may also know the state in Decision: the account is
+	// the caller's or its tenant's, and nobody else draws on it, or the budget is
+	// Public.
+	Shown bool
+	// Unavailable is Budget.Unavailable of the budget that refused.
+	Unavailable bool
+	// Reservation is not nil if Reserve or Settles is set and the cost was reserved.
+	// It corrects what this request has paid here and further out. Its error is
+	// [ErrReceipt] if the handler, or an adapter further in, has corrected it first.
+	Reservation *Reservation
+
+	exempt bool // by Config.Gate
+}
+
+// Setup announces one more handler whose requests will be charged, on a transport
+// such as "http"; settles says that requests may set Reserve or Settles. Call it
+// before the first request. It runs check, now and before each Reload, whose error
+// it becomes: check returns an error if the adapter cannot serve one of the budgets,
+// given what the store can do and the transports of all adapters, this one's among
+// them. If there are several, a route that check does not know may be another
+// one's. It must not change the budgets. Nil checks nothing.
+//
+// The function that it returns reports whether a request may meet the limiter
+// more than once, so that [Request].ID is needed.
+func (a *Adapter) Setup(
+	transport string, settles bool,
+	check func(budgets []Budget, store Capabilities, transports []string) error,
+) (shared func() bool, err error) {
+	return (*Limiter)(a).setup(transport, settles, check)
+}
+
+// Check runs the checks of all adapters on the present budgets, for adapters that
+// know more after Setup, such as the routes that exist.
+func (a *Adapter) Check() error {
+	l := (*Limiter)(a)
+	return l.check(asGiven(l.loaded()))
+}
+
+// Routes declares the routes that the adapter serves on a transport, so that
+// their metrics exist before the first request.
+func (a *Adapter) Routes(transport string, routes ...string) {
+	if a.observer.Routes != nil {
+		a.observer.Routes(a.name, transport, routes)
+	}
+}
+
+// Warn logs a misuse that construction could not know of, under a code that stays
+// the same and is explained at the link that is logged with it. The caller makes
+// sure that each code is logged once.
+func (a *Adapter) Warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
+	(*Limiter)(a).warn(ctx, code, message, attrs...)
+}
+
+// Take charges a request, reports its outcome, and returns the context to handle
+// it in. One principal is charged once by one limiter for one request, however
+// many adapters and mounts the request meets: a later one pays only what it costs
+// more, and a correction reaches all parts.
+//
+// The errors are those of [Limiter.Take], and r.Err. The context is ctx itself if
+// the request is refused or is a Message, or if nobody needs to find the request
+// again. Take does not allocate unless it has to make a context or a reservation.
+func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error) {
+	l := (*Limiter)(a)
+	if r.Err != nil {
+		r.Outcome = outcome(&r.Decision, r.Err)
+		l.answered(r)
+		return ctx, r.Err
+	}
+	before := l.chargedBefore(ctx, r)
+	if r.exempt = before != nil && before.exempt; r.exempt {
+		r.Skip = true
+	}
+	if r.Skip {
+		return l.skip(ctx, r, before), nil
+	}
+	q := l.borrow()
+	defer l.giveBack(q)
+	var prior *Reservation
+	if before != nil && r.Message <= 1 {
+		q.part = true
+		q.paid, prior = before.paid(r.Message)
+		if r.Cost >= 0 && r.Cost <= q.paid {
+			r.Decision = Decision{Outcome: Allow}
+			return l.within(ctx, r, before, before.first.held.Load()), nil
+		}
+	}
+	held, err := l.charge(ctx, q, r, prior)
+	r.Outcome = outcome(&r.Decision, err)
+	if q.exempt {
+		r.Outcome, r.Skip, r.exempt = outcomeSkipped, true, true
+	}
+	if !q.part || r.Message > 0 || !r.Decision.Allowed() {
+		l.answered(r) // an allowed rest was counted with the earlier part
+	}
+	if err == nil {
+		q.tell(r)
+	}
+	if !r.Decision.Allowed() {
+		return ctx, err
+	}
+	if before != nil {
+		before.add(r, held)
+	}
+	return l.within(ctx, r, before, held), err
+}
+
+// charge takes the cost of a request, or the rest of it, and reserves it if it may
+// be corrected later, here or by an adapter further in.
+func (l *Limiter) charge(
+	ctx context.Context, q *request, r *Request, prior *Reservation,
+) (held *Reservation, err error) {
+	if r.Reserve || r.Settles || prior != nil || l.settling.Load() && l.shared() {
+		held, err = l.reserve(ctx, q, &r.Caller, r.Cost)
+		if held.prior = prior; prior != nil {
+			held.cost -= q.paid
+			if r.Message == 0 && held.Decision.Allowed() {
+				prior.next.Store(held)
+			}
+		}
+		r.Decision = held.Decision
+	} else {
+		err = l.take(ctx, q, &r.Caller, r.Cost, &r.Decision)
+	}
+	if q.part && err == nil && r.Decision.Outcome == Deny {
+		// A new request has to pay the whole cost, so that is what to wait for.
+		whole := l.borrow()
+		defer l.giveBack(whole)
+		whole.gated = true
+		var d Decision
+		if l.peek(ctx, whole, &r.Caller, r.Cost, &d) == nil && d.Outcome == Deny {
+			r.Decision = d
+		}
+	}
+	return held, err
+}
+
+// skip counts a free request once.
+func (l *Limiter) skip(ctx context.Context, r *Request, before *node) context.Context {
+	r.Decision = Decision{Outcome: Allow}
+	if before == nil {
+		r.Outcome = outcomeSkipped
+		l.answered(r)
+	}
+	return l.within(ctx, r, before, nil)
+}
+
+// answered reports a request that was not charged before.
+func (l *Limiter) answered(r *Request) {
+	if l.observer.Answered != nil && r.Outcome != "" {
+		l.observer.Answered(RequestEvent{l.name, r.Transport, r.Caller.Route, r.Outcome})
+	}
+}
+
+const (
+	outcomeUnauthenticated = "unauthenticated"
+	outcomeCanceled        = "canceled"
+	outcomeOpen            = "error_open"
+	outcomeClosed          = "error_closed"
+	outcomeSkipped         = "skipped"
+)
+
+// outcome returns the label of a request that was decided, or could not be.
+func outcome(d *Decision, err error) string {
+	switch {
+	case err == nil:
+		return d.Outcome.String()
+	// Before the context's own errors: a store's timeout is not the caller's.
+	case storeFailed(err) && d.Allowed():
+		return outcomeOpen
+	case storeFailed(err):
+		return outcomeClosed
+	case errors.Is(err, ErrNobody):
+		return outcomeUnauthenticated
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return outcomeCanceled
+	default:
+		return outcomeClosed
+	}
+}
+
+func storeFailed(err error) bool {
+	_, failed := errors.AsType[*StoreError](err)
+	return failed
+}
+
+// tell writes what the caller may know of its accounts.
+func (q *request) tell(r *Request) {
+	if b := q.blocked; b != nil {
+		r.Named = b.named()
+		r.Shown = r.Named
+		return
+	}
+	for i, b := range q.budgets {
+		charge := &q.charges[i]
+		if charge.Shadow {
+			continue
+		}
+		shown := b.shows(charge)
+		if b.Name == r.Decision.Budget {
+			r.Named, r.Shown = b.named(), shown
+			r.Unavailable = b.Unavailable && r.Decision.Outcome == Deny
+		}
+		if shown && r.Tell && r.Decision.Allowed() {
+			s := Decision{Outcome: Allow, Budget: b.Name, Limit: charge.Limit,
+				Remaining: charge.Result.Remaining, ResetAfter: charge.Result.ResetAfter}
+			if r.Told.Budget == "" || closer(&s, &r.Told) {
+				r.Told = s
+			}
+		}
+	}
+	state := &r.Told
+	if !r.Decision.Allowed() {
+		state = &r.Decision
+	}
+	if state.Budget != "" && state.Remaining < state.Limit.Capacity() {
+		r.Next = untilNext(state)
+	}
+}
+
+// named reports whether callers may know the budget by name.
+func (b *budget) named() bool { return b.Public || b.Scope&(ByTenant|ByPrincipal) != 0 }
+
+// shows reports whether a caller may know the state of the account that paid: it
+// is the caller's alone, or its tenant's, or the budget is Public. How much anyone
+// else uses is not for the caller to know: of the account of all unauthenticated
+// callers, of a network of addresses, or of an overflow account.
+func (b *budget) shows(charge *Charge) bool {
+	p := &charge.Key.Principal
+	network := p.Kind == kind.Address && p.ID == ""
+	return b.Public || b.named() && p.Kind != kind.Shared && !network && !charge.Result.Overflow
+}
+
+// closer reports whether less is left in a than in b, relative to what they hold;
+// of equals, whether a stays so for longer, so that whoever waits for an empty one
+// finds the others refilled, too.
+func closer(a, b *Decision) bool {
+	high, low := bits.Mul64(uint64(a.Remaining), uint64(b.Limit.Capacity()))
+	otherHigh, otherLow := bits.Mul64(uint64(b.Remaining), uint64(a.Limit.Capacity()))
+	if high != otherHigh {
+		return high < otherHigh
+	}
+	return low < otherLow || low == otherLow && untilNext(a) > untilNext(b)
+}
+
+// untilNext returns the wait until more than d.Remaining tokens are there. Of a
+// bucket's time to fill, the tokens after the next one are the last part:
+//
+//	next = ResetAfter - (Capacity-Remaining-1) * Per/Tokens
+//
+// where the part that is taken off is rounded down, so that next is never too
+// short. A window refills at its end; a log tells only when its last entry leaves.
+func untilNext(d *Decision) time.Duration {
+	l := d.Limit
+	after := l.Capacity() - d.Remaining - 1
+	if l.Algorithm != TokenBucket || after <= 0 {
+		return d.ResetAfter
+	}
+	// No overflow: a valid limit fills in less than 2^63 ns.
+	high, low := bits.Mul64(uint64(after), uint64(l.Per))
+	rest, _ := bits.Div64(high, low, uint64(l.Tokens))
+	return d.ResetAfter - time.Duration(rest)
+}

@@ -1,0 +1,155 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ration-go/ration/internal/callerkey"
+)
+
+// node is the context of a request that an adapter has charged. It is a context
+// itself, rather than the value of one, to save an allocation.
+type node struct {
+	context.Context
+	outer   *node // the next one that the context knows
+	first   *node // the outermost one of the same request, principal and limiter
+	limiter *Limiter
+	caller  Caller
+	id      any  // of the request
+	skipped bool // the request is free
+	exempt  bool // Config.Gate has made it free, for all mounts
+	settles bool // the handler may correct the cost
+
+	// What all nodes with the same first have in common; only first's are used.
+	cost atomic.Int64 // what was charged for the request so far
+	held atomic.Pointer[Reservation]
+}
+
+type nodeKey struct{}
+
+// Value returns the innermost node for nodeKey, and its caller for
+// keying.CallerFrom.
+func (n *node) Value(key any) any {
+	switch key {
+	case nodeKey{}:
+		return n
+	case callerkey.Key{}:
+		return &n.caller
+	}
+	return n.Context.Value(key)
+}
+
+func nodeFrom(ctx context.Context) *node {
+	n, _ := ctx.Value(nodeKey{}).(*node)
+	return n
+}
+
+// shared reports whether a request may meet the limiter more than once.
+func (l *Limiter) shared() bool { return l.mounts.Load() > 1 }
+
+// chargedBefore returns the node of the same request, principal and limiter, or
+// nil. Route and workload do not matter.
+func (l *Limiter) chargedBefore(ctx context.Context, r *Request) *node {
+	if r.Message == 0 && !l.shared() {
+		return nil
+	}
+	innermost := nodeFrom(ctx)
+	for n := innermost; n != nil; n = n.outer {
+		if n.limiter == l && (n.exempt || n.skipped == r.Skip) &&
+			n.id == cmp.Or(r.ID, innermost.id) && n.caller.Principal == r.Caller.Principal {
+			return n
+		}
+	}
+	return nil
+}
+
+// paid returns how much of a request the node has paid, and the reservation that
+// holds it. If the handler has settled the open of a stream, that pays nothing of
+// the first message.
+func (n *node) paid(message int) (int64, *Reservation) {
+	cost, held := n.first.cost.Load(), n.first.held.Load()
+	if held != nil && !held.open.Load() {
+		if message == 1 {
+			return 0, nil
+		}
+		return cost, nil
+	}
+	return cost, held
+}
+
+// add books what a later mount or a message has paid.
+func (n *node) add(r *Request, held *Reservation) {
+	if held != nil {
+		n.first.held.Store(held)
+	}
+	if r.Message == 0 {
+		n.first.cost.Store(max(n.first.cost.Load(), r.Cost))
+	}
+}
+
+// within returns the context to handle a request in, and writes its reservation.
+func (l *Limiter) within(
+	ctx context.Context, r *Request, before *node, held *Reservation,
+) context.Context {
+	if r.Reserve || r.Settles {
+		r.Reservation = held
+	}
+	if r.Message > 0 || !r.KnowsCaller && !r.Settles && !l.shared() {
+		return ctx
+	}
+	if before != nil && before == nodeFrom(ctx) && before.caller == r.Caller &&
+		before.skipped == r.Skip && before.exempt == r.exempt && before.settles == r.Settles {
+		return ctx
+	}
+	n := &node{
+		Context: ctx, outer: nodeFrom(ctx), limiter: l, caller: r.Caller, id: r.ID,
+		skipped: r.Skip, exempt: r.exempt, settles: r.Settles,
+	}
+	if n.id == nil && n.outer != nil {
+		n.id = n.outer.id
+	}
+	if before != nil {
+		n.first = before.first
+		return n
+	}
+	n.first = n
+	n.cost.Store(r.Cost)
+	n.held.Store(held)
+	return n
+}
+
+// Settle says what the request of ctx really cost, in tokens: for handlers of
+// adapters that let them settle, such as middleware.Config.Settles. It corrects
+// the reserved cost, down or up, in the accounts that paid it; see
+// [Reservation.Settle]. If several limiters have reserved for the request, one
+// call settles all of them. A request that a handler makes up, in the same
+// context, is settled by itself.
+//
+// It works once. Until then the reserved cost stands, whatever happens to the
+// request. ctx may have ended, and the handler may have returned. For a stream
+// whose messages are charged, it settles the message that was received last.
+//
+// The error is the first, from the innermost limiter outwards: a *[CostError] for
+// a negative cost, [ErrReceipt] if nothing was reserved or it is settled already,
+// else the store's.
+func Settle(ctx context.Context, actual int64) error {
+	var settled []*Reservation
+	var first error
+	innermost := nodeFrom(ctx)
+	for n := innermost; n != nil && n.id == innermost.id; n = n.outer {
+		held := n.first.held.Load()
+		if !n.settles || held == nil || slices.Contains(settled, held) {
+			continue
+		}
+		settled = append(settled, held)
+		if err := held.settleByHandler(ctx, actual); first == nil {
+			first = err
+		}
+	}
+	if settled == nil {
+		return ErrReceipt
+	}
+	return first
+}

@@ -1,0 +1,227 @@
+package limiter_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/internal/kind"
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+)
+
+// tell takes a request of c that wants to be told, whatever becomes of it.
+func tell(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limiter.Request {
+	t.Helper()
+	r := limiter.Request{Caller: c, Cost: cost, Tell: true}
+	_, err := l.Adapter().Take(background, &r)
+	require.NoError(t, err)
+	return r
+}
+
+// told is what is told of one request to a budget alone: its name, its state.
+func told(r *limiter.Request) string {
+	says := func(is bool, what string) string {
+		if is {
+			return what
+		}
+		return ""
+	}
+	return says(r.Told.Budget != "", "told ") + says(r.Named, "named ") + says(r.Shown, "shown")
+}
+
+// A caller is told of accounts that are its own or its tenant's, and of budgets
+// that are Public.
+func TestAdapter_TellsNobodyOfTheAccountsOfOthers(t *testing.T) {
+	address := limiter.Principal{Kind: kind.Address, Tenant: "10.0.0.0/24", ID: "10.0.0.1"}
+	lone := limiter.Principal{Kind: kind.Address, ID: "10.0.0.1"}
+	shared := limiter.Principal{Kind: kind.Shared, ID: "unauthenticated"}
+	const own, tenants = limiter.ByPrincipal, limiter.ByTenant
+	for _, test := range []struct {
+		name   string
+		scope  limiter.Scope
+		who    limiter.Principal
+		public bool
+		want   string
+		denied string
+	}{
+		{"everybody's", 0, alice.Principal, false, "", ""},
+		{"the route's", limiter.ByRoute, alice.Principal, false, "", ""},
+		{"everybody's, Public", 0, alice.Principal, true, "told named shown", "named shown"},
+		{"everybody's, Public, to nobody", 0, limiter.Principal{}, true, "told named shown",
+			"named shown"},
+		{"the caller's", own, alice.Principal, false, "told named shown", "named shown"},
+		{"the caller's by route", own | limiter.ByRoute, alice.Principal, false, "told named shown",
+			"named shown"},
+		{"its tenant's", tenants, alice.Principal, false, "told named shown", "named shown"},
+		{"an address's", own, address, false, "told named shown", "named shown"},
+		{"a lone address's, as a tenant", tenants, lone, false, "told named shown", "named shown"},
+		{"a network's", tenants, address, false, "named ", "named "},
+		{"a network's, Public", tenants, address, true, "told named shown", "named shown"},
+		{"all unauthenticated callers'", own, shared, false, "named ", "named "},
+		{"all unauthenticated callers', as a tenant", tenants, shared, false, "named ", "named "},
+		{"all unauthenticated callers', Public", own, shared, true, "told named shown", "named shown"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: test.scope, Public: test.public,
+				Limit: limiter.PerHour(3)})
+			c := limiter.Caller{Principal: test.who, Route: "/"}
+			r := tell(t, l, c, 2)
+			assert.Equal(t, test.want, told(&r))
+			if r.Told.Budget != "" {
+				assert.Equal(t, r.Decision, r.Told)
+			}
+			r = tell(t, l, c, 2)
+			assert.Equal(t, test.denied, told(&r), "denied")
+			r = tell(t, l, c, 4)
+			assert.Equal(t, test.denied, told(&r), "never")
+		})
+	}
+}
+
+func TestAdapter_TellsNobodyOfAnOverflowAccount(t *testing.T) {
+	for public, want := range map[bool]string{false: "named ", true: "told named shown"} {
+		l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{MaxAccounts: 1})),
+			[]limiter.Budget{{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerDay(1_000_000),
+				Public: public}}, limiter.Config{}))
+		r := tell(t, l, alice, 1)
+		assert.Equal(t, "told named shown", told(&r), "it has the only account")
+		r = tell(t, l, bob, 1)
+		assert.Equal(t, want, told(&r))
+	}
+}
+
+// Of several accounts the one with the least left is told, relative to its
+// capacity; of equals the one that stays so for longer.
+func TestAdapter_TellsOfTheAccountClosestToItsEnd(t *testing.T) {
+	own := func(name string, l limiter.Limit) limiter.Budget {
+		return limiter.Budget{Name: name, Scope: limiter.ByPrincipal, Limit: l}
+	}
+	hidden := limiter.Budget{Name: "all", Limit: limiter.PerHour(10)}
+	shadow := own("shadow", limiter.PerHour(10))
+	shadow.Shadow = true
+	for _, test := range []struct {
+		name    string
+		budgets []limiter.Budget
+		want    string
+	}{
+		{"least left", []limiter.Budget{own("a", limiter.PerHour(100)), own("b", limiter.PerHour(20))},
+			"b"},
+		{"relative", []limiter.Budget{own("a", limiter.PerHour(30)), own("b", limiter.PerHour(20))}, "b"},
+		{"relative, of large capacities", []limiter.Budget{own("a", limiter.PerHour(1<<62)),
+			own("b", limiter.PerHour(20)), own("c", limiter.PerHour(1<<61))}, "b"},
+		{"not everybody's, not a shadow", []limiter.Budget{hidden, shadow,
+			own("a", limiter.PerHour(100))}, "a"},
+		{"for longer", []limiter.Budget{own("a", limiter.PerHour(20)), own("b", limiter.PerDay(20))}, "b"},
+		{"the first of equals", []limiter.Budget{own("a", limiter.PerHour(20)),
+			own("b", limiter.PerHour(20))}, "a"},
+		{"none", []limiter.Budget{hidden, shadow}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, _ := newLimiter(t, test.budgets...)
+			r := tell(t, l, alice, 10)
+			assert.Equal(t, test.want, r.Told.Budget)
+			r = limiter.Request{Caller: bob, Cost: 0}
+			_, err := l.Adapter().Take(background, &r)
+			require.NoError(t, err)
+			assert.Zero(t, r.Told, "it did not ask")
+		})
+	}
+}
+
+// Next is not a nanosecond too short, nor one too long.
+func TestAdapter_NextIsTheWaitForTheNextToken(t *testing.T) {
+	for _, test := range []struct {
+		limit limiter.Limit
+		cost  int64
+		want  time.Duration
+	}{
+		{limiter.PerHour(60), 0, 0},
+		{limiter.PerHour(60), 1, time.Minute},
+		{limiter.PerHour(60), 30, time.Minute},
+		{limiter.Limit{Tokens: 3, Per: time.Second, Burst: 5}, 2, 333_333_334},
+		{limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 5, Per: time.Minute}, 2, time.Minute},
+		{limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 5, Per: time.Minute}, 0, 0},
+		{limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Minute}, 2, time.Minute},
+	} {
+		l, clock := newLimiter(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
+			Limit: test.limit})
+		r := tell(t, l, alice, test.cost)
+		require.Equal(t, test.want, r.Next, "%v", test.limit)
+		if r.Next > 0 {
+			clock.add(r.Next - 1)
+			d := limiter.Must(l.Peek(background, alice, 0))
+			assert.Equal(t, r.Told.Remaining, d.Remaining, "%v", test.limit)
+			clock.add(1)
+			d = limiter.Must(l.Peek(background, alice, 0))
+			assert.Greater(t, d.Remaining, r.Told.Remaining, "%v", test.limit)
+		}
+	}
+	l, clock := newLimiter(t, limiter.Budget{Name: "b", Limit: limiter.PerHour(60)})
+	tell(t, l, alice, 58)
+	clock.add(15 * time.Second)
+	r := tell(t, l, alice, 10)
+	assert.Equal(t, "deny", r.Outcome)
+	assert.Equal(t, 45*time.Second, r.Next, "also of a refused request")
+	assert.Equal(t, 7*time.Minute+45*time.Second, r.Decision.RetryAfter)
+}
+
+func TestAdapter_ABlockedCallerIsToldWhoseBudgetBlocksIt(t *testing.T) {
+	for scope, want := range map[limiter.Scope]string{0: "", limiter.ByPrincipal: "named shown"} {
+		l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: scope, Limit: limiter.PerHour(3),
+			LimitFor: answer(limiter.Blocked)})
+		r := tell(t, l, alice, 1)
+		assert.Equal(t, "never", r.Outcome)
+		assert.Equal(t, want, told(&r))
+		assert.Zero(t, r.Next)
+	}
+}
+
+func TestAdapter_UnavailableIsThatOfTheBudgetThatRefuses(t *testing.T) {
+	l, _ := newLimiter(t,
+		limiter.Budget{Name: "all", Limit: limiter.PerHour(5), Unavailable: true},
+		limiter.Budget{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(3)})
+	r := tell(t, l, alice, 3)
+	assert.False(t, r.Unavailable)
+	r = tell(t, l, alice, 3)
+	assert.Equal(t, "own", r.Decision.Budget)
+	assert.False(t, r.Unavailable)
+	r = tell(t, l, bob, 3)
+	assert.Equal(t, "all", r.Decision.Budget)
+	assert.True(t, r.Unavailable)
+	r = tell(t, l, bob, 6)
+	assert.Equal(t, "all", r.Decision.Budget)
+	assert.False(t, r.Unavailable, "what can never be paid is not used up")
+}
+
+func TestNew_UnavailableIsForAccountsThatAllCallersShare(t *testing.T) {
+	for scope, ok := range map[limiter.Scope]bool{0: true, limiter.ByRoute: true,
+		limiter.ByTenant: false, limiter.ByPrincipal: false,
+		limiter.ByPrincipal | limiter.ByRoute: false} {
+		_, err := limiter.New(newStore(t, new(manual)), []limiter.Budget{{Name: "b", Scope: scope,
+			Limit: limiter.PerHour(5), Unavailable: true}}, limiter.Config{})
+		if ok {
+			require.NoError(t, err)
+			continue
+		}
+		requireConfigError(t, err, `Budgets[0] ("b").Unavailable`, true)
+	}
+}
+
+// What a policy decides says nothing of accounts.
+func TestAdapter_TellsNothingOfAStoreThatFails(t *testing.T) {
+	for i, policy := range []limiter.FailurePolicy{limiter.Open, limiter.Closed} {
+		l := limiter.Must(limiter.New(&failing{err: assert.AnError}, []limiter.Budget{{
+			Name: "b" + strconv.Itoa(i), Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5),
+			OnError: policy}}, limiter.Config{}))
+		r := limiter.Request{Caller: alice, Cost: 1, Tell: true}
+		_, err := l.Adapter().Take(context.Background(), &r)
+		require.Error(t, err)
+		assert.Empty(t, told(&r))
+		assert.Zero(t, r.Next)
+	}
+}
