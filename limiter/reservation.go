@@ -91,6 +91,8 @@ func (r *Reservation) keep(q *request) {
 //
 // If the fixed window of the reservation has ended, or its entry has left the
 // rolling log, more than was reserved is debited now, and less gives nothing back.
+// This holds under the limit of the reservation, even if a later limit has a longer
+// period, and under the limit of the account.
 //
 // A negative cost is a *[CostError] and settles nothing. The error is
 // [ErrReceipt] if the request was not allowed or is settled already, and otherwise

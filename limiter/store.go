@@ -60,8 +60,9 @@ type Receipt struct {
 //     same account, and consumes the receipt; without one it is [ErrReceipt],
 //     and a credit above what was taken is a *CostError, both before anything is
 //     changed. A credit never lifts above the capacity, a debit never below minus
-//     the capacity. If the window has ended or the log entry has left, a credit
-//     changes nothing and a debit counts as taken now. An error with the reason
+//     the capacity. If the window has ended or the log entry has left, under the
+//     limit of the charge or under that of the account, a credit changes nothing
+//     and a debit counts as taken now. An error with the reason
 //     Unavailable or Timeout says that nothing was corrected: the receipts stay
 //     valid, and Settle may be called again. A store that may have corrected one
 //     of the charges consumes its receipt, or returns another reason. Settle does

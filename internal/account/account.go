@@ -270,23 +270,49 @@ func (a *Account) set(used Uint128, now int64) {
 	a.State = bucketState(a.Limit, used, now)
 }
 
-// Settle corrects what was taken at the instant at by delta tokens: a negative
-// delta credits, never above the capacity; a positive one debits, never below
-// minus the capacity. If the window of at has ended, or its log entry has left, a
-// credit changes nothing and a debit counts as taken now.
-func (a *Account) Settle(now, at, delta int64) {
-	l := a.Limit
+// SettleUnder corrects what was taken at the instant at under the limit charged,
+// which may differ from the account's. If its window has ended or its log entry has
+// left, under either limit, a credit changes nothing and a debit counts as taken now.
+// See [Account.Settle].
+func (a *Account) SettleUnder(charged *Limit, now, at, delta int64) {
+	if charged.gone(at, now) {
+		if delta <= 0 {
+			return
+		}
+		at = now
+	}
+	a.Settle(now, at, delta)
+}
+
+// gone reports whether what was taken at the instant at no longer counts at now: its
+// window has ended, or its entry has left the log. A token bucket has no such end.
+func (l *Limit) gone(at, now int64) bool {
 	switch l.Algorithm {
 	case FixedWindow:
 		then, _ := window(at, l.Per)
-		if index, _ := window(now, l.Per); then != index && delta < 0 {
-			return
-		}
+		index, _ := window(now, l.Per)
+		return then != index
 	case RollingLog:
+		return gone(at, now, l.Per)
+	default:
+		return false
+	}
+}
+
+// Settle corrects what was taken at the instant at, under the account's limit, by
+// delta tokens: a negative delta credits, never above the capacity; a positive one
+// debits, never below minus the capacity. If the window of at has ended, or its log
+// entry has left, a credit changes nothing and a debit counts as taken now.
+func (a *Account) Settle(now, at, delta int64) {
+	l := a.Limit
+	if l.Algorithm == RollingLog {
 		if a.Log == nil {
 			a.Log = &Log{}
 		}
 		a.Log.settle(now, at, l, delta, a.Tight)
+		return
+	}
+	if delta < 0 && l.gone(at, now) {
 		return
 	}
 	a.set(l.target(a.Used(now), delta), now)

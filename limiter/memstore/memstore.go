@@ -268,13 +268,14 @@ func (d *draw) correctKept(s *Store, now, at int64) bool {
 	return true
 }
 
-// settle corrects the account. One that others share is not taken below zero.
+// settle corrects the account, for a charge that was taken under the limit of the
+// draw's class. One that others share is not taken below zero.
 func (d *draw) settle(now, at int64) {
 	cost := d.charge.Cost
 	if d.class.spill {
 		cost = min(cost, d.account.Limit.Remaining(d.account.Used(now)))
 	}
-	d.account.Settle(now, at, cost)
+	d.account.SettleUnder(&d.class.rule, now, at, cost)
 }
 
 // spill makes the draw one on its budget's overflow account.

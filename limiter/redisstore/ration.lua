@@ -3,8 +3,9 @@
 -- double; instants are microseconds since the Unix epoch.
 --
 -- ARGV[1]    verb (0 peek, 1 take, 2 settle, 3 reset), deadline, ahead, slack, instant
--- ARGV[i+1]  head, cost, shadow        for KEYS[i]; to settle head, correction,
---                                      instant of what is corrected
+-- ARGV[i+1]  head, cost, shadow        for KEYS[i]; to settle head of the limit under
+--                                      which it was taken, correction, and instant
+--                                      of what is corrected
 -- head       1, kind (0 bucket, 1 window, 2 log), n, p, capacity
 -- value      head, at, used                  of a bucket (in p-ths of a token) or
 --                                            of a window
@@ -306,8 +307,14 @@ for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
     -- Nothing is corrected, or not yet.
   elseif verb == 2 then
     if extra > at then extra = at end -- the clock was set back
+    -- If the window or the entry has gone under the charge's own limit, a credit changes
+    -- nothing and a debit is taken now. The limit of the account is checked below.
+    local gone = kind == 1 and floor(extra / n) ~= floor(at / n) or kind == 2 and extra <= at - n
+    if gone then extra = at end
     if carried then own = change.marked(own, was + 4) end
-    if was == 2 then
+    if gone and cost <= 0 then
+      -- Nothing is corrected.
+    elseif was == 2 then
       log = log or logs()
       log.settle(key, own, book or log.start(at, 0), m, 2 * c, cost, extra, carried)
     elseif was == 0 or cost > 0 or floor(extra / m) == floor(at / m) then

@@ -80,9 +80,9 @@ func (r *Request) debit() []Record {
 	return records
 }
 
-// settle corrects what was taken, under the limit that the account is stored with,
-// and returns what is to be written. An account that is full is under the limit of
-// its charge.
+// settle corrects what was taken, and returns what is to be written. The account
+// stays under the limit that it is stored with; one that is full is under the limit of
+// the charge.
 func (r *Request) settle() []Record {
 	var records []Record
 	for i := range r.draws {
@@ -90,19 +90,25 @@ func (r *Request) settle() []Record {
 		for _, c := range d.corrections {
 			d.at = max(d.at, c.takenAt)
 		}
-		if !d.stored || d.account.Full(d.at) {
-			d.account, _ = account.Account{}.Under(newLimit(d.limit), d.at)
-		}
 		for _, c := range d.corrections {
-			if c.delta != 0 {
-				d.account.Settle(d.at, c.takenAt, c.delta)
-			}
+			d.correct(c)
 		}
 		if d.stored || !d.account.Full(d.at) {
 			records = append(records, d.record())
 		}
 	}
 	return records
+}
+
+// correct makes one correction.
+func (d *draw) correct(c correction) {
+	charged := newLimit(c.limit)
+	if d.account.Full(d.at) {
+		d.account, _ = account.Account{}.Under(charged, d.at)
+	}
+	if c.delta != 0 {
+		d.account.SettleUnder(charged, d.at, c.takenAt, c.delta)
+	}
 }
 
 // record returns the account as it is to be stored.

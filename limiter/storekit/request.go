@@ -55,7 +55,11 @@ type draw struct {
 	changed bool // it is stored under another limit
 }
 
-type correction struct{ takenAt, delta int64 }
+// correction is what Settle changes by one charge.
+type correction struct {
+	limit          limiter.Limit // under which it was taken
+	takenAt, delta int64
+}
 
 // Prepare checks the charges and returns the request. It changes nothing. secret is
 // that of [KeyOf].
@@ -109,7 +113,7 @@ func (r *Request) add(c *limiter.Charge, secret []byte) error {
 	d := &r.draws[i]
 	switch r.verb {
 	case Settle:
-		d.corrections = append(d.corrections, correction{c.Receipt.At, c.Cost})
+		d.corrections = append(d.corrections, correction{c.Limit, c.Receipt.At, c.Cost})
 	case Take, Peek:
 		if d.limit != spellOut(c.Limit) || d.charge.Shadow != c.Shadow {
 			return &limiter.ConfigError{Package: "storekit", Field: "Charges", Value: c.Key.Budget,
