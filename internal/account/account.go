@@ -302,7 +302,8 @@ func (l *Limit) gone(at, now int64) bool {
 // Settle corrects what was taken at the instant at, under the account's limit, by
 // delta tokens: a negative delta credits, never above the capacity; a positive one
 // debits, never below minus the capacity. If the window of at has ended, or its log
-// entry has left, a credit changes nothing and a debit counts as taken now.
+// entry has left, a credit changes nothing and a debit counts as taken now. An
+// account that a credit fills is the same as one that was never drawn on.
 func (a *Account) Settle(now, at, delta int64) {
 	l := a.Limit
 	if l.Algorithm == RollingLog {
@@ -315,7 +316,12 @@ func (a *Account) Settle(now, at, delta int64) {
 	if delta < 0 && l.gone(at, now) {
 		return
 	}
-	a.set(l.target(a.Used(now), delta), now)
+	used := l.target(a.Used(now), delta)
+	if used.isZero() {
+		a.State = emptyState
+		return
+	}
+	a.set(used, now)
 }
 
 // target returns what is used after a correction of delta tokens, clamped at

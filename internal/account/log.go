@@ -141,6 +141,7 @@ func (g *Log) settle(now, at int64, l *Limit, delta int64, tight bool) {
 	if delta < 0 {
 		if i < n {
 			g.credit(i, uint64(-delta))
+			g.carries = g.carries && g.used(now, l.Per) > 0
 		}
 		return
 	}

@@ -124,3 +124,37 @@ func TestSettleUnder_TheSameLimitIsSettle(t *testing.T) {
 		}
 	}
 }
+
+// An account that a credit has filled is the same as none: it carries no mark of the
+// bucket that it was made from.
+func TestSettle_AnAccountThatACreditFillsIsTheSameAsNone(t *testing.T) {
+	for _, algorithm := range []account.Algorithm{account.FixedWindow, account.RollingLog} {
+		bucket := limit(account.TokenBucket, 8, 3600*sec, 8)
+		six, seven := limit(algorithm, 6, 3600*sec, 6), limit(algorithm, 7, 3600*sec, 7)
+		a := full(bucket, 0)
+		require.Equal(t, account.Allow, spend(&a, 0, 6))
+		a, _ = a.Under(six, 0)
+		require.Equal(t, account.Deny, spend(&a, 0, 4), "two are left")
+		require.Equal(t, "6", settledAs(&a, bucket, 0, 0, -6))
+
+		_, carries := a.Carried(0)
+		assert.False(t, carries)
+		require.Equal(t, account.Allow, spend(&a, 0, 5))
+		a, _ = a.Under(seven, 0)
+		assert.Equal(t, "2", left(&a, 0), "five of seven are used")
+	}
+}
+
+// A credit that does not fill the account leaves the mark.
+func TestSettle_ACreditThatFillsNothingKeepsWhatIsCarried(t *testing.T) {
+	for _, algorithm := range []account.Algorithm{account.FixedWindow, account.RollingLog} {
+		bucket := limit(account.TokenBucket, 8, 3600*sec, 8)
+		six, seven := limit(algorithm, 6, 3600*sec, 6), limit(algorithm, 7, 3600*sec, 7)
+		a := full(bucket, 0)
+		require.Equal(t, account.Allow, spend(&a, 0, 6))
+		a, _ = a.Under(six, 0)
+		require.Equal(t, "5", settledAs(&a, bucket, 0, 0, -3))
+		a, _ = a.Under(seven, 0)
+		assert.Equal(t, "5", left(&a, 0))
+	}
+}

@@ -123,3 +123,21 @@ func TestSettle_ADebitForWhatHasGoneCountsNowUnderALongerPeriod(t *testing.T) {
 		}
 	}
 }
+
+// An account that a credit has filled is the same as none (R3).
+func TestSettle_AnAccountThatIsFullAgainCarriesUsed(t *testing.T) {
+	for _, algorithm := range algorithms[1:] {
+		limit := func(n int64) limiter.Limit {
+			return limiter.Limit{Tokens: n, Per: time.Hour, Algorithm: algorithm}
+		}
+		c := newChanging(t, limiter.PerHour(8), true)
+		reservation := c.reserve(6)
+		c.change(limit(6))
+		c.take(4, limiter.Deny)
+		require.NoError(t, reservation.Cancel(t.Context()))
+		require.EqualValues(t, 6, c.left())
+		c.take(5, limiter.Allow)
+		c.change(limit(7))
+		assert.EqualValues(t, 2, c.left(), "%v", algorithm)
+	}
+}

@@ -123,3 +123,20 @@ func TestSettle_ChecksEachChargeUnderItsOwnLimit(t *testing.T) {
 	require.NoError(t, c.store.Settle(t.Context(), charges))
 	assert.EqualValues(t, 6, c.left(long))
 }
+
+// An account that a credit has filled is the same as none (R3).
+func TestSettle_AnAccountThatIsFullAgainCarriesUsed(t *testing.T) {
+	server := redistest.Start(t)
+	for _, algorithm := range algorithms[1:] {
+		t.Run(fmt.Sprint(algorithm), func(t *testing.T) {
+			now := time.Unix(1_800_000_000, 0)
+			c := newChanging(t, server, func() time.Time { return now })
+			six, seven := limitOf(algorithm, 6, time.Hour), limitOf(algorithm, 7, time.Hour)
+			reserved := c.take(limiter.PerHour(8), 6, limiter.Allow)
+			c.take(six, 4, limiter.Deny)
+			c.settle(reserved, -6)
+			c.take(six, 5, limiter.Allow)
+			assert.EqualValues(t, 2, c.left(seven))
+		})
+	}
+}

@@ -109,3 +109,16 @@ func TestSettle_ChecksEachChargeUnderItsOwnLimit(t *testing.T) {
 		assert.EqualValues(t, 6, c.left(long))
 	}
 }
+
+// An account that a credit has filled is the same as none (R3).
+func TestSettle_AnAccountThatIsFullAgainCarriesUsed(t *testing.T) {
+	for _, algorithm := range algorithms[1:] {
+		c := &changing{t: t, now: time.Unix(1_800_000_000, 0)}
+		six, seven := limitOf(algorithm, 6, time.Hour), limitOf(algorithm, 7, time.Hour)
+		reserved := c.take(limiter.PerHour(8), 6, limiter.Allow)
+		c.take(six, 4, limiter.Deny)
+		c.settle(reserved, -6)
+		c.take(six, 5, limiter.Allow)
+		assert.EqualValues(t, 2, c.left(seven), "%v", algorithm)
+	}
+}
