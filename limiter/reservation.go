@@ -29,6 +29,15 @@ import (
 // each reserves. A bucket of 1,000 an hour with one reservation of 1,000, open for
 // an hour, can admit 2,000 at one instant. A window or a log gives nothing back
 // once the window has ended or the entry has left.
+//
+// If the limit changes and changes back while a reservation is open, the account can
+// be given up to one capacity too much. Under a smaller limit the credit can fill the
+// account, and a full account is full under every later limit. An example: of a token
+// bucket of 100, 50 are reserved and 50 are taken. The limit is lowered to 50, and a
+// request is denied under it. Then the reservation is canceled, which fills the
+// account, and the limit is raised to 100 again: 100 more are admitted, not 50. A
+// window or a log can be given too much in this way if Per was shorter for a time, or
+// if it was a token bucket for a time.
 type Reservation struct {
 	// Decision is what Take would have answered. Nothing is reserved unless it is
 	// allowed.
