@@ -233,7 +233,7 @@ func (s *Store) correct(d *draw, now int64) {
 	if d.correctKept(s, now, at) {
 		return
 	}
-	if !s.search(d, now) {
+	if found, _ := s.search(d, now); !found {
 		if d.spill(s); d.correctKept(s, now, at) {
 			return
 		}

@@ -70,11 +70,11 @@ func (s *shard) freeLog(place uint64) {
 	s.spare = append(s.spare, place)
 }
 
-// sweep drops the accounts of a block that are full again at now. It costs
-// nothing where none can be.
-func (s *shard) sweep(b block, now int64, classes *catalog) {
+// sweep drops the accounts of a block that are full again at now, and reports whether
+// there were any. It costs nothing where none can be.
+func (s *shard) sweep(b block, now int64, classes *catalog) (dropped bool) {
 	if len(b) == 0 || now < b[0].state.At {
-		return
+		return false
 	}
 	b[0].state.At = math.MaxInt64
 	for i := 1; i < len(b); {
@@ -91,14 +91,15 @@ func (s *shard) sweep(b block, now int64, classes *catalog) {
 		}
 		s.release(r, class)
 		b.remove(i) // which may put another record at i
+		dropped = true
 	}
+	return dropped
 }
 
-// sweepNear sweeps one of the shard's blocks.
-func (s *shard) sweepNear(at uint32, now int64, classes *catalog) {
-	if n := uint32(len(s.directory)); n > 0 {
-		s.sweep(s.directory[at%n], now, classes)
-	}
+// sweepNear sweeps one of the shard's blocks, and reports what sweep does.
+func (s *shard) sweepNear(at uint32, now int64, classes *catalog) bool {
+	n := uint32(len(s.directory))
+	return n > 0 && s.sweep(s.directory[at%n], now, classes)
 }
 
 // fullAt returns the instant at which an account, as it is at now, is full.
