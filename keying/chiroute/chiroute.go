@@ -14,9 +14,18 @@
 // have one route, that of the mount.
 //
 // Middleware that rewrites paths or methods belongs outside the limiter, so that
-// the limiter and the router see the same request. CleanPath and StripSlashes
-// may be inside unless the router has a route such as "/*", which also matches
-// the path before it is cleaned.
+// the limiter and the router see the same request. Three of chi's own may also be
+// inside: StripSlashes, CleanPath and GetHead. Pass them as they are to the Use of a
+// router, each at most once. Router finds them there and follows what they do.
+//
+// Router cannot see the three in a Group, behind With, or wrapped in a function. It
+// then charges the route of the path as it is. If there is none, it tries the path
+// without its last slash, and then the clean path. For HEAD, it tries all of them
+// again as GET. The first route found is charged, so a request that one of the three
+// makes valid is not free. But the route charged may differ from the one that serves
+// if both have a match: "//login" matches "/{org}/login", and its clean form
+// "/login". Any other rewrite inside the limiter, such as URLFormat, can serve a
+// request that is charged on another route or on none.
 //
 // A limiter in a Group or inside With sees only the requests that chi has matched
 // there, and not those for other paths that get 404 or 405.
@@ -25,6 +34,7 @@ package chiroute
 import (
 	"net/http"
 	"path"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,14 +55,17 @@ type Router struct {
 	contexts sync.Pool // of *chi.Context, for looking ahead
 }
 
-// New returns a Router for router, which should be the outermost one: the one that
-// the server calls. If router is mounted in another, Route still finds the whole
-// pattern, but [Router.Routes] lists only the routes of router until the first
-// request shows which router is outermost. Routes may be registered after New, until
-// the first request. New panics if router is nil, as chi does.
+// New returns the routes of router. Pass the outermost router: the one that the
+// server calls. If router is mounted in another, Route finds the whole pattern all
+// the same, but [Router.Routes] lists the routes of router alone until the first
+// request shows which router is outermost. Routes may be registered after New,
+// until the first request. New panics if router is nil or a nil pointer.
 func New(router chi.Routes) *Router {
 	if router == nil {
-		panic("chiroute: New of a nil router")
+		panic("chiroute: New: router is nil")
+	}
+	if v := reflect.ValueOf(router); v.Kind() == reflect.Pointer && v.IsNil() {
+		panic("chiroute: New: router is a nil " + v.Type().String())
 	}
 	r := &Router{given: router}
 	r.tree = sync.OnceValue(func() *level { return newLevel(router, nil) })
@@ -67,10 +80,10 @@ func New(router chi.Routes) *Router {
 //	"/static/*"         everything below a mounted handler that is no chi router
 //
 // If the router has no such route (404), or not for this method (405), ok is
-// false, with three exceptions that inner middleware may serve: HEAD counts as
-// GET (chi's GetHead), and "/x/" and "//x" count as "/x" (StripSlashes, CleanPath).
-// Without that middleware such a request gets a 404 or 405 and still uses tokens
-// of the route: it is never free and never gets another account.
+// false. There are three exceptions, since middleware further in may serve them:
+// HEAD counts as GET (GetHead), "/x/" as "/x" (StripSlashes), and "//x" as "/x"
+// (CleanPath). Without that middleware, such a request gets a 404 or 405 and still
+// uses tokens of the route.
 //
 // Behind With or Group, when chi has matched the whole pattern, Route does not
 // allocate; otherwise it costs one look-up in the router.
@@ -80,23 +93,43 @@ func (r *Router) Route(req *http.Request) (pattern string, ok bool) {
 	}
 	live := chi.RouteContext(req.Context())
 	if live == nil {
-		return r.ahead(r.tree(), req.Method, routePath("", req))
+		return r.ahead(search{req: req, outer: r.given, level: r.tree(), method: req.Method,
+			path: urlPath(req)})
 	}
-	method := live.RouteMethod
-	if method == "" {
-		method = req.Method
+	s := search{req: req, outer: live.Routes, method: live.RouteMethod, set: true}
+	if s.method == "" {
+		s.method = req.Method
 	}
-	at := r.outermost(live).walk(live.RoutePatterns, method)
+	if s.outer == nil { // the context was not made by a router
+		s.outer = r.given
+	}
+	at := r.outermost(live).walkLive(live, req, s.method)
+	s.level = at.level
 	switch {
 	case at.level == nil:
 		return at.route, true
 	case at.bare:
-		return r.ahead(at.level, method, "/")
-	case len(live.RoutePatterns) == 0:
-		return r.ahead(at.level, method, routePath(live.RoutePath, req))
+		s.path = "/"
+	case len(live.RoutePatterns) > 0:
+		s.path = remainder(live, req)
+		s.noteRan(isStripped(strings.TrimPrefix(s.path, "/"), req.PathValue("*")), false)
+	case live.RoutePath != "": // set by middleware
+		s.path = live.RoutePath
+		s.noteRan(isStripped(s.path, req.URL.Path) || isStripped(s.path, req.URL.RawPath),
+			s.method == req.Method)
 	default:
-		return r.ahead(at.level, method, remainder(live, req))
+		s.path, s.set = urlPath(req), false
 	}
+	if pattern, ok = r.ahead(s); !ok && at.other != "" {
+		return at.other, true
+	}
+	return pattern, ok
+}
+
+// isStripped reports whether path is original without its last slash.
+func isStripped(path, original string) bool {
+	return len(original) == len(path)+1 && strings.HasPrefix(original, path) &&
+		original[len(path)] == '/'
 }
 
 // outermost returns the routes of the outermost router, which chi entered first.
@@ -114,75 +147,38 @@ func (r *Router) outermost(live *chi.Context) *level {
 	return tree.(func() *level)()
 }
 
-// routePath returns the path by which the outermost router routes.
-func routePath(set string, req *http.Request) string {
-	switch {
-	case set != "":
-		return set // by middleware
-	case req.URL.RawPath != "":
+// urlPath returns the path by which the outermost router routes, unless middleware
+// sets another. It may be empty, which chi routes as "/".
+func urlPath(req *http.Request) string {
+	if req.URL.RawPath != "" {
 		return req.URL.RawPath
-	case req.URL.Path != "":
-		return req.URL.Path
-	default:
-		return "/"
 	}
+	return req.URL.Path
 }
 
 // remainder returns the path that is left for the router that chi has matched
 // last. Before chi enters that router, this is the value of the wildcard; then
 // it is RoutePath, and chi has emptied the value. If the value was empty from the
-// start, RoutePath may still be the outer router's, which then ends in "/".
+// start, RoutePath may still be the outer router's.
 func remainder(live *chi.Context, req *http.Request) string {
 	n := len(live.URLParams.Keys) - 1
 	if n >= 0 && n < len(live.URLParams.Values) && live.URLParams.Values[n] != "" {
 		return "/" + live.URLParams.Values[n]
 	}
-	outer := req.PathValue("*") == "" && strings.HasSuffix(live.RoutePath, "/")
-	if outer || live.RoutePath == "" {
+	if !strings.HasPrefix(live.RoutePath, "/") ||
+		req.PathValue("*") == "" && isOuter(live.RoutePath, req) {
 		return "/"
 	}
 	return live.RoutePath
 }
 
-// ahead looks up the route that the router at l will take. If the path has none, it
-// is cleaned as inner middleware may do, so that its spelling is no way to another
-// account.
-func (r *Router) ahead(l *level, method, p string) (string, bool) {
-	pattern, ok := r.find(l, method, p)
-	if !ok {
-		if clean := path.Clean(p); clean != p {
-			pattern, ok = r.find(l, method, clean)
+// isOuter reports whether p is the path of a router that has matched all of it, up
+// to a slash at its end. StripSlashes or CleanPath may have removed that slash.
+func isOuter(p string, req *http.Request) bool {
+	for _, whole := range [...]string{req.URL.Path, req.URL.RawPath} {
+		if short, ok := strip(whole); ok && (strings.HasSuffix(short, p) || path.Clean(short) == p) {
+			return true
 		}
 	}
-	return pattern, ok
-}
-
-// find looks up HEAD as chi's GetHead does: as GET if HEAD has no route.
-func (r *Router) find(l *level, method, p string) (string, bool) {
-	pattern, ok := r.findMethod(l, method, p)
-	if !ok && method == http.MethodHead {
-		return r.findMethod(l, http.MethodGet, p)
-	}
-	return pattern, ok
-}
-
-// findMethod asks chi, level by level. The result of Find is not used: it enters a
-// mounted router even if a handler is registered at the mount for the method. The
-// patterns that Find has noted say what is matched at each level.
-func (r *Router) findMethod(l *level, method, p string) (string, bool) {
-	// A look-up writes to the context, so that of the request is not used.
-	ctx := r.contexts.Get().(*chi.Context)
-	defer r.contexts.Put(ctx)
-	for {
-		ctx.Reset()
-		l.router.Find(ctx, method, p)
-		at := l.walk(ctx.RoutePatterns, method)
-		switch {
-		case at.level == nil:
-			return at.route, true
-		case !at.bare:
-			return "", false // the router at that level has no match
-		}
-		l, p = at.level, "/" // Find stops at the path of a mount itself
-	}
+	return strings.HasSuffix(p, "/")
 }

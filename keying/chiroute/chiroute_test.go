@@ -285,7 +285,9 @@ func TestRouter_AllocatesNothingWhereThePatternIsKnown(t *testing.T) {
 }
 
 func TestNew_PanicsWithoutARouter(t *testing.T) {
-	assert.Panics(t, func() { chiroute.New(nil) })
+	assert.PanicsWithValue(t, "chiroute: New: router is nil", func() { chiroute.New(nil) })
+	assert.PanicsWithValue(t, "chiroute: New: router is a nil *chi.Mux",
+		func() { chiroute.New((*chi.Mux)(nil)) })
 }
 
 func TestRouter_IsSafeForConcurrentUseFromTheFirstRequest(t *testing.T) {

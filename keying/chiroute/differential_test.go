@@ -34,8 +34,26 @@ func (b *built) lists(route string) bool { return slices.Contains(b.routes.Route
 // The route charged is the pattern that serves: random requests to random routers,
 // with limiters in all placements at once.
 func TestRouter_FindsThePatternThatServes(t *testing.T) {
-	const routers, requests = 1000, 100
-	g := generator{rand.New(rand.NewPCG(1, 2))}
+	compare(t, generator{Rand: rand.New(rand.NewPCG(1, 2))}, 1000, (*built).wrong)
+}
+
+// The same with StripSlashes, CleanPath and GetHead inside the limiters.
+func TestRouter_FindsThePatternThatServesAfterRewrites(t *testing.T) {
+	compare(t, generator{rand.New(rand.NewPCG(3, 4)), "Use"}, 2000, (*built).wrong)
+}
+
+// If the rewrites cannot be seen, the route that serves cannot be known. A request
+// that was served is still charged, on a route that the router has.
+func TestRouter_ChargesWhateverUnseenRewritesServe(t *testing.T) {
+	free := func(_ *built, did run) bool {
+		return did.served != "" && slices.Contains(did.found, keying.Unmatched)
+	}
+	compare(t, generator{rand.New(rand.NewPCG(5, 6)), "UseWrapped"}, 1000, free)
+}
+
+// compare sends random requests to random routers.
+func compare(t *testing.T, g generator, routers int, wrong func(*built, run) bool) {
+	const requests = 100
 	served := 0
 	for range routers {
 		plan, b := g.router()
@@ -45,8 +63,8 @@ func TestRouter_FindsThePatternThatServes(t *testing.T) {
 			if did.served != "" {
 				served++
 			}
-			if b.wrong(did) {
-				plan = shrink(plan, func(b *built) bool { return b.wrong(b.serve(method, target)) })
+			if wrong(b, did) {
+				plan = shrink(plan, func(b *built) bool { return wrong(b, b.serve(method, target)) })
 				b, _ = build(plan)
 				did = b.serve(method, target)
 				t.Errorf("%s %q: found %q, served %q, by %v", method, target, did.found, did.served, plan)
@@ -103,7 +121,50 @@ var once = []struct {
 	{"a limiter for the inner router",
 		[]step{{call: "Route", pattern: "/v1", below: []step{{call: "GET", pattern: "/list"}}}},
 		"GET", "/v1/list", "GET /v1/list"},
+	{"a dot before a parameter, and a slash that StripSlashes removes",
+		[]step{use("StripSlashes"), {call: "POST", pattern: "/{org}/login"}},
+		"POST", "/./login/", "POST /{org}/login"},
+	{"an empty parameter, and a slash that StripSlashes removes",
+		[]step{use("StripSlashes"), {call: "POST", pattern: "/{org}/login"}},
+		"POST", "//login/", "POST /{org}/login"},
+	{"two dots before a parameter, and a slash that StripSlashes removes",
+		[]step{use("StripSlashes"), {call: "POST", pattern: "/{org}/login"}},
+		"POST", "/../login/", "POST /{org}/login"},
+	{"the same when StripSlashes cannot be seen",
+		[]step{{call: "UseWrapped", pattern: "StripSlashes"}, {call: "POST", pattern: "/{org}/login"}},
+		"POST", "/../login/", "POST /{org}/login"},
+	{"one of two slashes",
+		[]step{use("StripSlashes"), {call: "GET", pattern: "/b/"}}, "GET", "/b//", "GET /b"},
+	{"a slash that StripSlashes removes from a path with a route",
+		[]step{use("StripSlashes"), {call: "GET", pattern: "/b"}, {call: "Handle", pattern: "/b/"}},
+		"GET", "/b/", "GET /b"},
+	{"an escaped slash, which StripSlashes decodes",
+		[]step{use("StripSlashes"), {call: "GET", pattern: "/a/b"}, {call: "GET", pattern: "/{p}/"}},
+		"GET", "/a%2Fb/", "GET /a/b"},
+	{"a path that CleanPath cleans, with a route before",
+		[]step{use("CleanPath"), {call: "POST", pattern: "/login"}, {call: "POST", pattern: "/{org}/login"}},
+		"POST", "//login", "POST /login"},
+	{"HEAD of a path that CleanPath cleans, beside GET of the path before",
+		[]step{use("CleanPath"), {call: "Handle", pattern: "/c"}, {call: "GET", pattern: "/c/"}},
+		"HEAD", "/c/", "/c"},
+	{"HEAD of a path that GetHead leaves to GET, beside all methods of the clean path",
+		[]step{use("GetHead"), {call: "Handle", pattern: "/c"}, {call: "GET", pattern: "/c/"}},
+		"HEAD", "/c/", "GET /c"},
+	{"a slash for each router with StripSlashes",
+		[]step{use("StripSlashes"), {call: "Route", pattern: "/a", below: []step{use("StripSlashes"),
+			{call: "GET", pattern: "/b"}, {call: "GET", pattern: "/{p}/"}}}},
+		"GET", "/a/b//", "GET /a/b"},
+	{"HEAD of an inner router with GetHead, beside GET of the mount",
+		[]step{{call: "Route", pattern: "/a", below: []step{use("GetHead"), use("limiter"),
+			{call: "GET", pattern: "/b"}}}, {call: "GET", pattern: "/a/*"}},
+		"HEAD", "/a/b", "GET /a/b"},
+	{"HEAD of a handler beside a router without routes, when GetHead cannot be seen",
+		[]step{{call: "UseWrapped", pattern: "GetHead"}, {call: "Route", pattern: "/"},
+			{call: "GET", pattern: "/*", with: true}},
+		"HEAD", "/", "GET /*"},
 }
+
+func use(middleware string) step { return step{call: "Use", pattern: middleware} }
 
 func TestRouter_FindsThePatternWhereItOnceDidNot(t *testing.T) {
 	for _, tt := range once {

@@ -10,13 +10,16 @@ import (
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
 
 	"github.com/ration-go/ration/keying/chiroute"
 )
 
 // step is one registration on a router, with those of a sub-router below it.
 type step struct {
-	call    string // a method such as "GET", or "Handle", "Mount", "Route", "Group", "NotFound"
+	// call is a method such as "GET", or "Handle", "Mount", "Route", "Group", "NotFound",
+	// or "Use" or "UseWrapped" with the name of a middleware as pattern.
+	call    string
 	pattern string
 	with    bool   // registered through With
 	below   []step // of Route and Group
@@ -122,12 +125,37 @@ func (b *built) apply(r tree, s step) (refused []int) {
 		r.Route(s.pattern, func(sub chi.Router) { inner(newTree(sub, prefix)) })
 	case "Group":
 		r.Group(func(group chi.Router) { inner(r.on(group)) })
+	case "Use":
+		r.Use(b.middleware(s.pattern))
+	case "UseWrapped":
+		r.Use(wrapped(b.middleware(s.pattern)))
 	case "NotFound":
 		r.NotFound(func(http.ResponseWriter, *http.Request) {})
 	default:
 		r.Method(s.call, s.pattern, handler)
 	}
 	return refused
+}
+
+// middleware returns one that rewrites, or another limiter.
+func (b *built) middleware(name string) wrap {
+	switch name {
+	case "StripSlashes":
+		return chimiddleware.StripSlashes
+	case "CleanPath":
+		return chimiddleware.CleanPath
+	case "GetHead":
+		return chimiddleware.GetHead
+	default:
+		return probe(b.routes, &b.run.found)
+	}
+}
+
+// wrapped returns a middleware that does the same as another and is not equal to it.
+func wrapped(middleware wrap) wrap {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(middleware(next).ServeHTTP)
+	}
 }
 
 // serves returns a handler that notes its route: the pattern that chi states, and
@@ -174,7 +202,10 @@ func request(method, target string) *http.Request {
 }
 
 // generator makes routers and requests.
-type generator struct{ *rand.Rand }
+type generator struct {
+	*rand.Rand
+	use string // "Use" or "UseWrapped": how rewrites are mounted; none if empty
+}
 
 func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
 
@@ -185,6 +216,19 @@ func (g generator) plan(depth int) []step {
 	plan := make([]step, 1+g.IntN(5))
 	for i := range plan {
 		plan[i] = g.step(depth)
+	}
+	return plan
+}
+
+// rewrites mounts some of the middlewares that rewrite, each once, in any order. A
+// limiter may follow them.
+func (g generator) rewrites() (plan []step) {
+	if g.use == "" || g.IntN(3) == 0 {
+		return nil
+	}
+	names := []string{"StripSlashes", "CleanPath", "GetHead", "limiter"}
+	for _, i := range g.Perm(len(names))[:1+g.IntN(len(names))] {
+		plan = append(plan, step{call: g.use, pattern: names[i]})
 	}
 	return plan
 }
@@ -207,9 +251,12 @@ func (g generator) step(depth int) step {
 	}
 	switch s.call {
 	case "Route":
-		s.below = g.plan(depth + 1)
+		s.below = append(g.rewrites(), g.plan(depth+1)...)
 	case "Group":
 		s.below = g.plan(depth + 1)
+		if g.use == "UseWrapped" { // a Group hides them like a function around them
+			s.below = append(g.rewrites(), s.below...)
+		}
 		return s
 	case "NotFound":
 		return s
@@ -260,7 +307,7 @@ func (g generator) target() string {
 
 // router returns a plan of which chi refuses nothing.
 func (g generator) router() ([]step, *built) {
-	plan := g.plan(0)
+	plan := append(g.rewrites(), g.plan(0)...)
 	for {
 		b, refused := build(plan)
 		if refused == nil {

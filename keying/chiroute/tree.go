@@ -18,6 +18,9 @@ type level struct {
 	prefix  []string // the patterns that lead here
 	entries map[string]*entry
 	mounts  map[string]position // by "/api" and "/api/", for "/api/*"
+
+	rewrites []rewrite // by the router's own middleware, in its order
+	height   int       // the number of routers on the longest way down, itself included
 }
 
 // entry is one pattern of a router.
@@ -31,12 +34,13 @@ type position struct {
 	level *level // the router that decides next; nil at a handler
 	bare  bool   // the rest of the path is "/"
 	route string // of the handler
+	other string // the route if level has none, when it is not known whether chi entered it
 }
 
 // newLevel reads the routes of a router that is mounted below prefix.
 func newLevel(router chi.Routes, prefix []string) *level {
 	l := &level{router: router, prefix: prefix, entries: map[string]*entry{},
-		mounts: map[string]position{}}
+		mounts: map[string]position{}, rewrites: rewritesOf(router.Middlewares()), height: 1}
 	for _, route := range router.Routes() {
 		e := l.entries[route.Pattern]
 		if e == nil {
@@ -47,6 +51,7 @@ func newLevel(router chi.Routes, prefix []string) *level {
 		// Only the pattern of the mount has a handler for all methods.
 		if route.SubRoutes != nil && route.Handlers["*"] != nil {
 			e.below = newLevel(route.SubRoutes, append(slices.Clone(prefix), route.Pattern))
+			l.height = max(l.height, 1+e.below.height)
 		}
 	}
 	for pattern, e := range l.entries {
@@ -80,21 +85,79 @@ func (e *entry) add(route chi.Route, full string) {
 	}
 }
 
-// same reports whether two handlers are of one registration. It compares their
-// identity, as == of two reflect.Values does. Functions made by one function differ,
-// and so do copies of a value.
+// has reports whether the method has a handler of its own at a pattern.
+func (l *level) has(pattern, method string) bool {
+	e := l.entries[pattern]
+	return e != nil && e.routes[method] != ""
+}
+
+// same reports whether two handlers are of one registration: whether the
+// interfaces hold the same words, which is what == of two reflect.Values
+// compares. Functions made by one function differ, and so do copies of a value.
 func same(a, b http.Handler) bool { return reflect.ValueOf(a) == reflect.ValueOf(b) }
 
-// walk follows the patterns by which chi has routed a request so far. What a
+// walkLive follows the patterns by which chi has routed a request so far. What a
 // router inside a plain http.Handler adds to them is ignored.
-func (l *level) walk(patterns []string, method string) position {
+func (l *level) walkLive(live *chi.Context, req *http.Request, method string) position {
 	at := position{level: l}
-	for _, pattern := range patterns {
+	// The routers above the GetHead that made HEAD a GET have matched HEAD.
+	changed := method == http.MethodGet && req.Method == http.MethodHead
+	seen := false // a GetHead of a router so far
+	star := -1
+	for i, pattern := range live.RoutePatterns {
+		star = nextStar(live, star, pattern)
+		seen = seen || slices.Contains(at.level.rewrites, getHead)
+		if changed {
+			head := at.level.follow(pattern, http.MethodHead)
+			last := i == len(live.RoutePatterns)-1
+			entered := !last || !seen || req.PathValue("*") != ""
+			switch {
+			case head.level == nil:
+				if !seen && at.level.has(pattern, http.MethodHead) {
+					return head
+				}
+			case head.bare:
+				// No mount has the path "/" itself.
+				if pattern != "/" && (entered && !seen || live.RoutePath == "/") {
+					if last && live.RoutePath != "/" && at.level.has(pattern, method) {
+						head.other = at.level.follow(pattern, method).route
+					}
+					at = head
+					continue
+				}
+			case entered && value(live, star) == "": // chi empties it when it enters a mount
+				if last && req.PathValue("*") == "" && at.level.has(pattern, method) {
+					head.other = at.level.follow(pattern, method).route
+				}
+				at = head
+				continue
+			}
+		}
 		if at = at.level.follow(pattern, method); at.level == nil {
 			break
 		}
 	}
 	return at
+}
+
+// nextStar returns the index of the parameter that holds what the wildcard at the
+// end of pattern has matched, if last is that of the pattern before.
+func nextStar(ctx *chi.Context, last int, pattern string) int {
+	if !strings.HasSuffix(pattern, "*") {
+		return last
+	}
+	for last++; last < len(ctx.URLParams.Keys) && ctx.URLParams.Keys[last] != "*"; {
+		last++
+	}
+	return last
+}
+
+// value returns the value of the parameter at an index.
+func value(ctx *chi.Context, index int) string {
+	if index < 0 || index >= len(ctx.URLParams.Values) {
+		return ""
+	}
+	return ctx.URLParams.Values[index]
 }
 
 // follow returns where chi goes on after this router has matched a pattern.
