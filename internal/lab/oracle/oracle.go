@@ -227,7 +227,17 @@ func (s *Store) Settle(at int64, charges []limiter.Charge) error {
 		c := &charges[i]
 		instant := c.Receipt.At
 		a, now := s.At(c.Key, c.Limit, at)
-		taken := minInt(integer(instant), now) // where a receipt is all that is left of a later now
+		taken := minInt(integer(instant), now) // if a receipt is all that is left of a later now
+		charged := c.Limit
+		charged.Burst = charged.Capacity()
+		if own := (Account{Limit: charged, window: windowAt(charged, now)}); !own.Kept(taken, now) {
+			// What was taken has gone under the limit it was taken under.
+			if c.Cost <= 0 {
+				c.Receipt = limiter.Receipt{}
+				continue
+			}
+			taken = now
+		}
 		if c.Cost > 0 || a.Kept(taken, now) {
 			a = a.Settled(integer(c.Cost), taken, now)
 			a.latest = now
