@@ -15,8 +15,7 @@ func newGRPCServer(limit *limiter.Limiter) (*grpc.Server, error) {
 	// readme:grpc
 	calls := limiter.Must(grpcinterceptor.New(limit,
 		keying.Authenticated(keying.Refuse(`Bearer realm="api"`)), grpcinterceptor.Config{}))
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(authenticateCall, calls.Unary),
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticateCall, calls.Unary),
 		grpc.ChainStreamInterceptor(authenticateStream, calls.Stream))
 	// ... register your services, and then see that budgets name methods that exist
 	err := calls.Check(server)
