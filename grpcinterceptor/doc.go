@@ -21,7 +21,7 @@
 // UNIMPLEMENTED itself, so a flood of them is neither limited nor counted; a [Tap] limits
 // it. With a grpc.UnknownServiceHandler they do arrive, under any name that the caller
 // invents. They share the route [keying.Unmatched], except for those in [Config.Methods].
-// Calls of a service that is registered with a nil implementation count as unknown too.
+// So do streams of a service that is registered with a nil implementation, until Check.
 //
 // # Calls that never send a message
 //

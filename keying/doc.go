@@ -1,6 +1,6 @@
 // Package keying finds the principal, the workload and the route of a request. They
-// name the accounts that the request draws on, so a caller must not be able to choose
-// any of them:
+// name the accounts that the request draws on. A caller can choose none of them, except
+// the workload, which only splits the caller's own accounts:
 //
 //	authenticated principal   WithPrincipal, by the service's authentication
 //	client certificate        one that was verified, see Who.OrCertificate
@@ -54,8 +54,8 @@
 // Middleware that sets http.Request.RemoteAddr to the value of a header, such as
 // RealIP of chi, lets each caller choose its address. Use [Addresses.Proxies]
 // instead. A server other than net/http's must set RemoteAddr to the address of the
-// connection, and http.LocalAddrContextKey in the context if it serves on unix
-// sockets, whose names clients choose; see [Origin.Network].
+// connection. On unix sockets it must also set http.LocalAddrContextKey, because
+// clients choose the name of their own socket; see [Origin.Network].
 //
 // Everything here is safe for concurrent use.
 package keying

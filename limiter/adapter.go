@@ -40,11 +40,11 @@ import (
 // All methods are safe for concurrent use.
 type Adapter Limiter
 
-// Adapter returns the limiter's side for adapters.
+// Adapter returns l as an [Adapter], for code that connects it to a transport.
 func (l *Limiter) Adapter() *Adapter { return (*Adapter)(l) }
 
-// Request is one request: what an adapter knows of it, down to Err, and what Take
-// answers. The zero value of each field is usable. Each Take needs a new Request.
+// Request is one request. The adapter fills in the fields up to Err, and Take fills in
+// the rest. The zero value of each field is usable. Each Take needs a new Request.
 type Request struct {
 	Transport string // metric label, such as "http"
 	// Caller may have no principal; Take then returns [ErrNobody] if a budget needs one.
@@ -68,8 +68,8 @@ type Request struct {
 	// KnowsCaller lets the handler find its caller with keying.CallerFrom, by the context
 	// that Take returns.
 	KnowsCaller bool
-	// Tell asks for Told.
-	Tell bool
+	// WantState asks Take to fill State.
+	WantState bool
 	// Skip makes the request free: no budget is charged. Take sets it for a request
 	// that Config.Gate exempts.
 	Skip bool
@@ -85,11 +85,11 @@ type Request struct {
 	// Decision is valid if the error is nil or a *[StoreError], and zero otherwise. Of
 	// a request that is free, or has paid enough before, it has only the Outcome.
 	Decision Decision
-	// Told is the state of an account after an allowed request: of those that the
+	// State is the state of an account after an allowed request: of those that the
 	// caller may be told of, the one with the least left relative to its capacity.
-	// If there is none, or an outer mount has told already, Told.Budget is empty.
-	Told Decision
-	// Next is the wait until there are more tokens than Told.Remaining, or, if the
+	// If there is none, or an outer mount has its state already, State.Budget is empty.
+	State Decision
+	// Next is the wait until there are more tokens than State.Remaining, or, if the
 	// request was refused, than Decision.Remaining; 0 if the account is full.
 	Next time.Duration
 	// Named says that the caller may know Decision.Budget by name: it is ByPrincipal
@@ -111,11 +111,11 @@ type Request struct {
 
 // Setup announces one more handler whose requests will be charged, on a transport
 // such as "http"; settles says that requests may set Reserve or Settles. Call it
-// before the first request. It runs check, now and before each Reload, whose error
-// it becomes: check returns an error if the adapter cannot serve one of the budgets,
-// given what the store can do and the transports of all adapters, this one's among
-// them. If there are several, a route that check does not know may be another
-// one's. It must not change the budgets. Nil checks nothing.
+// before the first request. It runs check now, and Reload runs it before each change;
+// if check fails, Setup or Reload returns its error. check gets the budgets, which it
+// must not change, what the store can do, and the transports of all adapters,
+// including this one. If there are several, it accepts routes that it does not know.
+// Nil checks nothing.
 //
 // The function that it returns reports whether a request may meet the limiter
 // more than once, so that [Request].ID is needed.
@@ -142,8 +142,8 @@ func (a *Adapter) Routes(transport string, routes ...string) {
 }
 
 // Warn logs a misuse that construction could not know of, under a code that stays
-// the same and is explained at the link that is logged with it. The caller makes
-// sure that each code is logged once.
+// the same. The link that is logged with it names the package comments that explain
+// the codes. The caller makes sure that each code is logged once.
 func (a *Adapter) Warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
 	(*Limiter)(a).warn(ctx, code, message, attrs...)
 }
@@ -297,15 +297,15 @@ func (q *request) tell(r *Request) {
 			r.Named, r.Shown = b.named(), shown
 			r.Unavailable = b.Unavailable && r.Decision.Outcome == Deny
 		}
-		if shown && r.Tell && r.Decision.Allowed() {
+		if shown && r.WantState && r.Decision.Allowed() {
 			s := Decision{Outcome: Allow, Budget: b.Name, Limit: charge.Limit,
 				Remaining: charge.Result.Remaining, ResetAfter: charge.Result.ResetAfter}
-			if r.Told.Budget == "" || closer(&s, &r.Told) {
-				r.Told = s
+			if r.State.Budget == "" || tighter(&s, &r.State) {
+				r.State = s
 			}
 		}
 	}
-	state := &r.Told
+	state := &r.State
 	if !r.Decision.Allowed() {
 		state = &r.Decision
 	}
@@ -327,10 +327,9 @@ func (b *budget) shows(charge *Charge) bool {
 	return b.Public || b.named() && p.Kind != kind.Shared && !network && !charge.Result.Overflow
 }
 
-// closer reports whether less is left in a than in b, relative to what they hold;
-// of equals, whether a stays so for longer, so that whoever waits for an empty one
-// finds the others refilled, too.
-func closer(a, b *Decision) bool {
+// tighter reports whether a has less left than b, relative to the capacity. On a tie
+// it reports whether the next token of a comes later.
+func tighter(a, b *Decision) bool {
 	high, low := bits.Mul64(uint64(a.Remaining), uint64(b.Limit.Capacity()))
 	otherHigh, otherLow := bits.Mul64(uint64(b.Remaining), uint64(a.Limit.Capacity()))
 	if high != otherHigh {

@@ -58,7 +58,7 @@ func knownQueues(budgets []limiter.Budget, queues, transports []string) error {
 func (c *consumer) consume(
 	ctx context.Context, m delivery, handle func(context.Context, delivery),
 ) (again time.Duration, err error) {
-	r := limiter.Request{Transport: "mq", Cost: m.bytes, Settles: true, Tell: true,
+	r := limiter.Request{Transport: "mq", Cost: m.bytes, Settles: true, WantState: true,
 		Caller: limiter.Caller{Route: m.queue}}
 	r.Caller.Principal = limiter.Principal{Kind: "sender", ID: m.sender}
 	if m.sender == "" {
@@ -70,8 +70,8 @@ func (c *consumer) consume(
 	}
 	// The error, if there is one, is that of a store that failed: OnError is Open.
 	handle(ctx, m)
-	if r.Told.Budget != "" {
-		fmt.Printf("%s has %d left of %s\n", m.sender, r.Told.Remaining, r.Told.Budget)
+	if r.State.Budget != "" {
+		fmt.Printf("%s has %d left of %s\n", m.sender, r.State.Remaining, r.State.Budget)
 	}
 	return 0, nil
 }

@@ -595,7 +595,7 @@ func TestAdapter_TakeDoesNotAllocateWhatItDoesNotNeed(t *testing.T) {
 			_, _ = a.Take(ctx, &again)
 		}
 	}
-	request := limiter.Request{Transport: "http", Caller: alice, Cost: 1, Tell: true}
+	request := limiter.Request{Transport: "http", Caller: alice, Cost: 1, WantState: true}
 	denied := request
 	denied.Caller.Route = "used up"
 	free := request

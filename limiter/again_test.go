@@ -117,7 +117,7 @@ func (s *scribbled) try(a attempt) (told []any) {
 		told = append(told, recover(), slices.Clone(s.store.asked), s.seen.take(), s.decisions.events)
 	}()
 	tell := func(values ...any) { told = append(told, values...) }
-	request := limiter.Request{Transport: "mq", Caller: a.caller, Cost: a.cost, Tell: true,
+	request := limiter.Request{Transport: "mq", Caller: a.caller, Cost: a.cost, WantState: true,
 		Settles: a.method > 1}
 	ctx := context.Context(background)
 	switch a.method {

@@ -28,7 +28,7 @@
 //	cost         the tokens that one request needs, 1 unless said otherwise
 //	charge       what one request takes from one account
 //	decision     allow, deny or never
-//	reservation  a charge that is corrected when the real cost is known
+//	reservation  the charges of a request, to be corrected when the real cost is known
 //	receipt      what a store writes into a charge, so that it can be corrected
 //	store        where accounts live
 //
@@ -44,7 +44,7 @@
 //
 // An adapter connects a limiter to a transport: it finds out who calls and on which
 // route, and answers in the protocol of the caller. It needs [Limiter.Adapter],
-// whose type [Adapter] has about five methods over one [Request].
+// whose type [Adapter] has five methods, and fills in one [Request] for each request.
 //
 // # Stores
 //
@@ -63,15 +63,17 @@
 //
 // All arithmetic is on integers and equal to rational arithmetic: a request that
 // is denied with a wait is denied one nanosecond before the wait ends and allowed
-// when it ends, unless others use the account meanwhile. A clock that goes back
+// when it ends, unless others use the account meanwhile (in Redis: one microsecond,
+// and package redisstore says what a clock step does). A clock that goes back
 // neither drains nor credits.
 //
 // # Failure
 //
 // A refusal changes no balance. If a store cannot decide, the strictest
 // [FailurePolicy] of the budgets that apply answers, and the error is a
-// *[StoreError]. Only the service gives tokens back, by [Reservation.Settle] and
-// [Reservation.Cancel]; nothing that a caller does ever does.
+// *[StoreError]. Only the service gives tokens back, by [Settle],
+// [Reservation.Settle], [Reservation.Cancel] and [Limiter.Reset]; nothing that a
+// caller does gives any back.
 //
 // # Warnings
 //

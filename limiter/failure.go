@@ -43,9 +43,9 @@ func (q *request) fail(ctx context.Context, l *Limiter, err error) (Decision, er
 	}, store
 }
 
-// asking returns the time, if the observer wants to know how long the store takes.
-func (l *Limiter) asking() (start time.Time) {
-	if l.observer.Asked != nil && !l.can.NeverFails {
+// startTimer returns the time, if the observer wants to know how long the store takes.
+func (l *Limiter) startTimer() (start time.Time) {
+	if l.observer.StoreCalled != nil && !l.can.NeverFails {
 		start = time.Now()
 	}
 	return start
@@ -59,9 +59,9 @@ func since(start time.Time) time.Duration {
 	return time.Since(start)
 }
 
-// asked reports an answer of the store, with the error that [request.fail] has
+// reportCall reports an answer of the store, with the error that [request.fail] has
 // made of its own. An error because the caller has left is not the store's.
-func (l *Limiter) asked(took time.Duration, err error) {
+func (l *Limiter) reportCall(took time.Duration, err error) {
 	if took < 0 {
 		return
 	}
@@ -73,7 +73,7 @@ func (l *Limiter) asked(took time.Duration, err error) {
 		}
 		reason = failure.Reason
 	}
-	l.observer.Asked(l.name, l.can.Name, took, reason)
+	l.observer.StoreCalled(l.name, l.can.Name, took, reason)
 }
 
 // failureLog logs that the store fails: at once, then at most once a minute.

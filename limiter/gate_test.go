@@ -95,7 +95,7 @@ func TestGate_OfAnAdaptersRequest(t *testing.T) {
 		{limiter.GateResult{Blocked: true, RetryAfter: time.Minute}, "deny", time.Minute},
 	} {
 		g := newGated(t, test.answer)
-		r := limiter.Request{Transport: "mq", Caller: on(alice, "q"), Cost: 5, Tell: true, Settles: true}
+		r := limiter.Request{Transport: "mq", Caller: on(alice, "q"), Cost: 5, WantState: true, Settles: true}
 		ctx, err := g.Adapter().Take(background, &r)
 		require.NoError(t, err)
 		assert.Equal(t, test.outcome, r.Outcome)

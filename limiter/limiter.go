@@ -129,13 +129,13 @@ func (l *Limiter) take(
 ) error {
 	decided, err := q.prepare(ctx, l, c, cost, d)
 	if !decided {
-		start := l.asking()
+		start := l.startTimer()
 		*d, err = l.store.Take(ctx, q.charges)
 		took := since(start)
 		if err != nil {
 			*d, err = q.fail(ctx, l, err)
 		}
-		l.asked(took, err)
+		l.reportCall(took, err)
 	}
 	if l.observer.Decided != nil && d.Outcome != 0 {
 		l.decided(ctx, q, c, cost, d, err)
@@ -157,13 +157,13 @@ func (l *Limiter) peek(
 ) error {
 	decided, err := q.prepare(ctx, l, c, cost, d)
 	if !decided {
-		start := l.asking()
+		start := l.startTimer()
 		*d, err = l.store.Peek(ctx, q.charges)
 		took := since(start)
 		if err != nil {
 			*d, err = q.fail(ctx, l, err)
 		}
-		l.asked(took, err)
+		l.reportCall(took, err)
 	}
 	return err
 }

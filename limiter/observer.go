@@ -21,12 +21,14 @@ type Observer struct {
 	// Decided is called after each Take and Reserve that has a Decision, also if a
 	// failure policy made it.
 	Decided func(ctx context.Context, e DecisionEvent)
-	// Answered is called once for each request that an adapter has seen.
+	// Answered is called once for each request that an adapter has seen, and again if an
+	// inner mount refuses a request that an outer one has let through. Each charged
+	// message of a stream counts as a request.
 	Answered func(e RequestEvent)
-	// Asked is called after each Take and Peek of a store that can fail, with the name
+	// StoreCalled is called after each Take and Peek of a store that can fail, with the name
 	// in its [Capabilities], the time that it took, and the reason of its
 	// *[StoreError], which is empty if the store has decided.
-	Asked func(limiter, store string, took time.Duration, reason string)
+	StoreCalled func(limiter, store string, took time.Duration, reason string)
 }
 
 // DecisionEvent is one decision, with everything that it was made from.
@@ -37,7 +39,8 @@ type DecisionEvent struct {
 	Decision Decision
 	// Charges has each budget's own result. A shadow budget that blocks the caller
 	// is among them with [Blocked] as its limit. The slice is valid only during the
-	// call; it is empty if no account was needed, such as for a blocked caller.
+	// call. If no account was needed, such as for a blocked caller, it has at most
+	// those shadow budgets.
 	Charges []Charge
 	// Err is nil, or the *[StoreError] because of which a failure policy decided;
 	// then the results of the charges mean nothing.
@@ -57,11 +60,11 @@ type RequestEvent struct {
 // And returns an Observer that calls the functions of o, then those of other.
 func (o Observer) And(other Observer) Observer {
 	return Observer{
-		Configured: both4(o.Configured, other.Configured),
-		Routes:     both3(o.Routes, other.Routes),
-		Decided:    both2(o.Decided, other.Decided),
-		Answered:   both(o.Answered, other.Answered),
-		Asked:      both4(o.Asked, other.Asked),
+		Configured:  both4(o.Configured, other.Configured),
+		Routes:      both3(o.Routes, other.Routes),
+		Decided:     both2(o.Decided, other.Decided),
+		Answered:    both(o.Answered, other.Answered),
+		StoreCalled: both4(o.StoreCalled, other.StoreCalled),
 	}
 }
 

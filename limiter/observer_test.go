@@ -53,7 +53,7 @@ func (r *recorder) observer() limiter.Observer {
 		Answered: func(e limiter.RequestEvent) {
 			r.add(e.Limiter, e.Transport, e.Route, e.Outcome)
 		},
-		Asked: func(l, store string, _ time.Duration, reason string) {
+		StoreCalled: func(l, store string, _ time.Duration, reason string) {
 			r.add("asked", l, store, reason)
 		},
 	}
@@ -304,7 +304,7 @@ func TestObserver_AndCallsBoth(t *testing.T) {
 			Decision: limiter.Decision{Outcome: limiter.Allow, Budget: "b"}})
 		o.Answered(limiter.RequestEvent{Limiter: "api", Transport: "http", Route: "/",
 			Outcome: "allow"})
-		o.Asked("api", "redis", time.Second, storekit.Other)
+		o.StoreCalled("api", "redis", time.Second, storekit.Other)
 	}
 	want := []string{"configured api b", "routes api http /", "api b allow", "api http / allow",
 		"asked api redis other"}
@@ -321,7 +321,7 @@ func TestObserver_AndCallsBoth(t *testing.T) {
 	}
 	none := limiter.Observer{}.And(limiter.Observer{})
 	assert.True(t, none.Configured == nil && none.Routes == nil && none.Decided == nil &&
-		none.Answered == nil && none.Asked == nil, "nothing to call stays nil")
+		none.Answered == nil && none.StoreCalled == nil, "nothing to call stays nil")
 }
 
 func TestReload_MayBeCalledByAnObserver(t *testing.T) {
@@ -344,7 +344,7 @@ func TestLimiter_ReportsHowAStoreThatCanFailAnswers(t *testing.T) {
 	budgets := []limiter.Budget{{Name: "a", Limit: limiter.PerHour(5), OnError: limiter.Open}}
 	var asked []string
 	observer := limiter.Observer{
-		Asked: func(l, store string, took time.Duration, reason string) {
+		StoreCalled: func(l, store string, took time.Duration, reason string) {
 			assert.GreaterOrEqual(t, took, time.Duration(0))
 			asked = append(asked, fmt.Sprint(l, " ", store, " ", reason))
 		}}

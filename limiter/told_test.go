@@ -17,7 +17,7 @@ import (
 // tell takes a request of c that wants to be told, whatever becomes of it.
 func tell(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limiter.Request {
 	t.Helper()
-	r := limiter.Request{Caller: c, Cost: cost, Tell: true}
+	r := limiter.Request{Caller: c, Cost: cost, WantState: true}
 	_, err := l.Adapter().Take(background, &r)
 	require.NoError(t, err)
 	return r
@@ -31,7 +31,7 @@ func told(r *limiter.Request) string {
 		}
 		return ""
 	}
-	return says(r.Told.Budget != "", "told ") + says(r.Named, "named ") + says(r.Shown, "shown")
+	return says(r.State.Budget != "", "told ") + says(r.Named, "named ") + says(r.Shown, "shown")
 }
 
 // A caller is told of accounts that are its own or its tenant's, and of budgets
@@ -72,8 +72,8 @@ func TestAdapter_TellsNobodyOfTheAccountsOfOthers(t *testing.T) {
 			c := limiter.Caller{Principal: test.who, Route: "/"}
 			r := tell(t, l, c, 2)
 			assert.Equal(t, test.want, told(&r))
-			if r.Told.Budget != "" {
-				assert.Equal(t, r.Decision, r.Told)
+			if r.State.Budget != "" {
+				assert.Equal(t, r.Decision, r.State)
 			}
 			r = tell(t, l, c, 2)
 			assert.Equal(t, test.denied, told(&r), "denied")
@@ -124,11 +124,11 @@ func TestAdapter_TellsOfTheAccountClosestToItsEnd(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			l, _ := newLimiter(t, test.budgets...)
 			r := tell(t, l, alice, 10)
-			assert.Equal(t, test.want, r.Told.Budget)
+			assert.Equal(t, test.want, r.State.Budget)
 			r = limiter.Request{Caller: bob, Cost: 0}
 			_, err := l.Adapter().Take(background, &r)
 			require.NoError(t, err)
-			assert.Zero(t, r.Told, "it did not ask")
+			assert.Zero(t, r.State, "it did not ask")
 		})
 	}
 }
@@ -155,10 +155,10 @@ func TestAdapter_NextIsTheWaitForTheNextToken(t *testing.T) {
 		if r.Next > 0 {
 			clock.add(r.Next - 1)
 			d := limiter.Must(l.Peek(background, alice, 0))
-			assert.Equal(t, r.Told.Remaining, d.Remaining, "%v", test.limit)
+			assert.Equal(t, r.State.Remaining, d.Remaining, "%v", test.limit)
 			clock.add(1)
 			d = limiter.Must(l.Peek(background, alice, 0))
-			assert.Greater(t, d.Remaining, r.Told.Remaining, "%v", test.limit)
+			assert.Greater(t, d.Remaining, r.State.Remaining, "%v", test.limit)
 		}
 	}
 	l, clock := newLimiter(t, limiter.Budget{Name: "b", Limit: limiter.PerHour(60)})
@@ -218,7 +218,7 @@ func TestAdapter_TellsNothingOfAStoreThatFails(t *testing.T) {
 		l := limiter.Must(limiter.New(&failing{err: assert.AnError}, []limiter.Budget{{
 			Name: "b" + strconv.Itoa(i), Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5),
 			OnError: policy}}, limiter.Config{}))
-		r := limiter.Request{Caller: alice, Cost: 1, Tell: true}
+		r := limiter.Request{Caller: alice, Cost: 1, WantState: true}
 		_, err := l.Adapter().Take(context.Background(), &r)
 		require.Error(t, err)
 		assert.Empty(t, told(&r))

@@ -1,5 +1,5 @@
 // Package middleware limits net/http handlers. A request that cannot pay gets 429
-// and the time to wait; every other request reaches its handler unchanged.
+// and the time to wait; a request that can pay reaches its handler.
 //
 //	who := keying.Authenticated(keying.Refuse(`Bearer realm="api"`))
 //	limit, err := middleware.New(l, who, routes.Route, middleware.Config{})
@@ -29,8 +29,8 @@
 // let a cache keep it.
 //
 // A gRPC call that net/http serves (HTTP/2, POST, application/grpc) gets a gRPC
-// status instead, such as RESOURCE_EXHAUSTED, or UNAVAILABLE for 503, with
-// grpc-retry-pushback-ms.
+// status instead, such as RESOURCE_EXHAUSTED, or UNAVAILABLE if HTTP has 503
+// with Retry-After, and grpc-retry-pushback-ms.
 //
 // # What callers see
 //
@@ -54,8 +54,9 @@
 // # What counts
 //
 // Every request that reaches the limiter costs tokens, whatever its method, path,
-// headers or protocol are. Nothing that a caller sends makes it free; only
-// Config.Cost, Config.Skip and the limiter's Gate can. net/http itself answers
+// headers or protocol are, if a budget applies to its route. Nothing that a caller
+// sends makes it free; only the service can, by Config.Cost and Skip, the limiter's
+// Gate, a LimitFor, or by giving the cost back. net/http itself answers
 // malformed requests and OPTIONS *, which never reach the limiter.
 //
 // A CORS preflight is a request, too: it may carry credentials, which an
@@ -81,9 +82,9 @@
 // cost stands. The status is known if the handler wrote it inside the limiter, once,
 // by WriteHeader, a body or a flush. It is unknown
 //
-//   - after a handler that wrote nothing. net/http answers 200 for it, but only
-//     after all outer handlers, and frameworks write the errors there that their
-//     handlers return. Call WriteHeader(http.StatusOK), or settle the cost.
+//   - after a handler that wrote nothing. net/http sends 200 only after all outer
+//     handlers have returned. Until then a framework may still write the error that
+//     its handler returned. Call WriteHeader(http.StatusOK), or settle the cost.
 //   - after a handler that wrote two different statuses, or if the ResponseWriter,
 //     such as gin's, has only recorded the status and reports Written() == false.
 //   - after a panic, a hijack, a failed write, or the end of the request's context.

@@ -79,8 +79,8 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.refuse(w, r, &req, err)
 		return
 	}
-	if req.Told.Budget != "" {
-		m.writeState(w.Header(), &req.Told, req.Next)
+	if req.State.Budget != "" {
+		m.writeState(w.Header(), &req.State, req.Next)
 	}
 	if ctx != r.Context() {
 		inner := r.WithContext(ctx)

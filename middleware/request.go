@@ -28,7 +28,7 @@ func (m *Middleware) describe(r *http.Request, req *limiter.Request) {
 	req.Cost = m.cfg.cost(r)
 	req.Reserve, req.Settles = m.cfg.ByStatus != nil, m.cfg.Settles
 	req.KnowsCaller = m.cfg.Caller
-	req.Tell = m.cfg.Headers != Off && !isGRPC(r)
+	req.WantState = m.cfg.Headers != Off && !isGRPC(r)
 	if m.cfg.settles() || m.shared() {
 		req.ID = identity{r.Method, r.RequestURI, *r.URL}
 	}

@@ -105,7 +105,7 @@ func newCollector() *collector {
 
 func (c *collector) observer() limiter.Observer {
 	return limiter.Observer{Configured: c.configured, Routes: c.routes, Decided: c.decided,
-		Answered: c.answered, Asked: c.asked}
+		Answered: c.answered, StoreCalled: c.asked}
 }
 
 // configured makes the series of a limiter's budgets and of its store known, at 0.

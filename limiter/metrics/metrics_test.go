@@ -207,7 +207,7 @@ func TestMetrics_TextThatCannotBeALabelIsOther(t *testing.T) {
 		m.Decided(t.Context(), decision("api", cmp.Or(route, "\xfe"), limiter.Allow))
 		configure(m, route, route)
 		m.Configured(route, nil, nil, limiter.Capabilities{Name: route})
-		m.Asked(route, route, time.Second, route)
+		m.StoreCalled(route, route, time.Second, route)
 	}
 	hostile := "GET /\"}\n evil 1 {a=\"\\"
 	m.Answered(allowed("http", hostile))

@@ -39,7 +39,7 @@ func TestMetrics_CountStoresThatCanFail(t *testing.T) {
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(want("0")), failures))
 
 	take(t, l, 1, 1)
-	m.Asked("api", "redis", time.Millisecond, storekit.Ambiguous)
+	m.StoreCalled("api", "redis", time.Millisecond, storekit.Ambiguous)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(want("1")), failures))
 
 	families, err := reg.Gather()
