@@ -224,6 +224,9 @@ func sample(path string) string {
 // normal returns a pattern with one space after its method, and with GET instead of
 // HEAD, since they share an account.
 func normal(pattern string) string {
+	if pattern == "" || pattern[0] == '/' || strings.HasPrefix(pattern, "GET /") {
+		return pattern // as nearly all are
+	}
 	i := strings.IndexAny(pattern, " \t")
 	if i < 0 {
 		return pattern

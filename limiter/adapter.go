@@ -189,7 +189,7 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 	if !q.part || r.Message > 0 || !r.Decision.Allowed() {
 		l.answered(r) // an allowed rest was counted with the earlier part
 	}
-	if err == nil {
+	if err == nil && (r.WantState || !r.Decision.Allowed()) {
 		q.tell(r)
 	}
 	if !r.Decision.Allowed() {
