@@ -129,10 +129,11 @@
 // the trailer.
 //
 // A call may meet one limiter several times: at a Tap, at package middleware around
-// (*grpc.Server).ServeHTTP, at two interceptors, or twice at the same one. One principal
-// is then charged once, whatever the routes and labels are called: a later meeting
-// charges only what it costs more. [Settle] corrects the whole cost. A ByCode corrects
-// what its own interceptor and the meetings before it have charged. Messages are charged
+// (*grpc.Server).ServeHTTP, at two interceptors, or twice at the same one. Each account
+// is then charged once: a later meeting charges only what it costs more, and all of it
+// to an account of its own route. [Settle] and ByCode correct the whole cost. A call
+// that a handler makes up with its own context, without a connection, is the same
+// call. Messages are charged
 // by the outermost interceptor that has Messages set. A caller by address before the
 // authentication and the user after it are two principals, and both are charged.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/ration-go/ration/internal/kind"
@@ -149,9 +150,10 @@ func (a *Adapter) Warn(ctx context.Context, code, message string, attrs ...slog.
 }
 
 // Take charges a request, reports its outcome, and returns the context to handle
-// it in. One principal is charged once by one limiter for one request, however
-// many adapters and mounts the request meets: a later one pays only what it costs
-// more, and a correction reaches all parts.
+// it in. One limiter charges each account once for one request of one principal,
+// however many adapters and mounts the request meets: a later one pays only what it
+// costs more, and all of it to an account of its own route. A correction reaches all
+// parts.
 //
 // The errors are those of [Limiter.Take], and r.Err. The context is ctx itself if
 // the request is refused or is a Message, or if nobody needs to find the request
@@ -175,14 +177,13 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 	var prior *Reservation
 	if before != nil && r.Message <= 1 {
 		q.part = true
-		q.paid, prior = before.paid(r.Message)
-		if r.Cost >= 0 && r.Cost <= q.paid {
-			r.Decision = Decision{Outcome: Allow}
-			return l.within(ctx, r, before, before.first.held.Load()), nil
-		}
+		q.earlier, prior = before.prior(r.Message)
 	}
 	held, err := l.charge(ctx, q, r, prior)
-	r.Outcome = outcome(&r.Decision, err)
+	covered := q.part && err == nil && r.Decision.Allowed() && len(q.charges) == 0
+	if r.Outcome = outcome(&r.Decision, err); covered {
+		r.Outcome, held = "", before.first.held.Load()
+	}
 	if q.exempt {
 		r.Outcome, r.Skip, r.exempt = outcomeSkipped, true, true
 	}
@@ -195,10 +196,10 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 	if !r.Decision.Allowed() {
 		return ctx, err
 	}
-	if before != nil {
-		before.add(r, held)
+	if before != nil && !covered {
+		before.add(r, q, held)
 	}
-	return l.within(ctx, r, before, held), err
+	return l.within(ctx, r, before, q, held), err
 }
 
 // charge takes the cost of a request, or the rest of it, and reserves it if it may
@@ -208,27 +209,43 @@ func (l *Limiter) charge(
 ) (held *Reservation, err error) {
 	if r.Reserve || r.Settles || prior != nil || l.settling.Load() && l.shared() {
 		held, err = l.reserve(ctx, q, &r.Caller, r.Cost)
-		if held.prior = prior; prior != nil {
-			held.cost -= q.paid
-			if r.Message == 0 && held.Decision.Allowed() {
-				prior.next.Store(held)
-			}
-		}
 		r.Decision = held.Decision
+		if prior != nil && r.Decision.Allowed() && len(q.charges) > 0 {
+			prior.group.join(held)
+		}
 	} else {
 		err = l.take(ctx, q, &r.Caller, r.Cost, &r.Decision)
 	}
-	if q.part && err == nil && r.Decision.Outcome == Deny {
-		// A new request has to pay the whole cost, so that is what to wait for.
-		whole := l.borrow()
-		defer l.giveBack(whole)
-		whole.gated = true
-		var d Decision
-		if l.peek(ctx, whole, &r.Caller, r.Cost, &d) == nil && d.Outcome == Deny {
-			r.Decision = d
-		}
+	if q.part && err == nil && r.Decision.Outcome == Deny && r.Decision.Budget != "" {
+		l.waitForWhole(ctx, q, r)
 	}
 	return held, err
+}
+
+// waitForWhole replaces a denial of the rest by that of the whole: a new request has to
+// pay all parts, so that is what to wait for.
+func (l *Limiter) waitForWhole(ctx context.Context, q *request, r *Request) {
+	whole := l.borrow()
+	defer l.giveBack(whole)
+	whole.gated = true
+	c := r.Caller
+	if decided, err := whole.prepare(ctx, l, &c, r.Cost, new(Decision)); decided || err != nil {
+		return
+	}
+	for _, p := range q.earlier {
+		if !slices.ContainsFunc(whole.charges, func(c Charge) bool { return c.Key == p.key }) {
+			whole.charges = append(whole.charges, Charge{Key: p.key, Limit: p.limit, Cost: p.cost})
+		}
+	}
+	d, err := l.store.Peek(ctx, whole.charges)
+	if err != nil || d.Outcome != Deny {
+		return
+	}
+	r.Decision = d
+	if b := byName(l.loaded(), d.Budget); b != nil {
+		r.Named = b.named()
+	}
+	whole.tell(r)
 }
 
 // skip counts a free request once.
@@ -238,7 +255,7 @@ func (l *Limiter) skip(ctx context.Context, r *Request, before *node) context.Co
 		r.Outcome = outcomeSkipped
 		l.answered(r)
 	}
-	return l.within(ctx, r, before, nil)
+	return l.within(ctx, r, before, nil, nil)
 }
 
 // answered reports a request that was not charged before.

@@ -129,8 +129,7 @@ func TestAdapter_TakeSaysWhatBecameOfARequest(t *testing.T) {
 	}
 }
 
-// A request is the same on another route, under another label and by another
-// transport.
+// A request is the same under another label and by another transport.
 func TestAdapter_OnePrincipalIsChargedOnce(t *testing.T) {
 	seen := new(recorder)
 	l := limiter.Must(limiter.New(newStore(t, new(manual)), []limiter.Budget{
@@ -146,7 +145,6 @@ func TestAdapter_OnePrincipalIsChargedOnce(t *testing.T) {
 	seen.take()
 	for name, change := range map[string]func(*limiter.Request){
 		"the same":          func(*limiter.Request) {},
-		"another route":     func(r *limiter.Request) { r.Caller.Route = "GET /a" },
 		"another label":     func(r *limiter.Request) { r.Caller.Workload = "b" },
 		"another transport": func(r *limiter.Request) { r.Transport = "grpc" },
 		"a smaller cost":    func(r *limiter.Request) { r.Cost = 0 },
@@ -160,6 +158,13 @@ func TestAdapter_OnePrincipalIsChargedOnce(t *testing.T) {
 		assert.Empty(t, seen.take(), "%s is no request and no decision", name)
 	}
 	assert.Equal(t, "b allow 7", peek(t, l, on(alice, "GET /a"), 0))
+
+	// On another route the account of that route has not been charged.
+	inner := limiter.Request{Transport: "http", Caller: on(alice, "GET /a"), Cost: 3}
+	admit(t, a, ctx, &inner)
+	assert.Equal(t, "allow", inner.Outcome)
+	assert.Equal(t, []string{"default c allow"}, seen.take(), "the request is counted already")
+	assert.Equal(t, "b allow 7", peek(t, l, on(alice, "GET /a"), 0), "the account of all routes")
 
 	other := limiter.Request{Caller: bob, Cost: 3}
 	admit(t, a, ctx, &other)
@@ -271,7 +276,11 @@ func TestAdapter_TheFirstMessagePaysTheRestAndEachLaterOneItself(t *testing.T) {
 			assert.Equal(t, ctx, admit(t, a, ctx, &r), "a message has no context of its own")
 			return r.Outcome
 		}
-		assert.Equal(t, "allow", message(1, 3))
+		if l == requests {
+			assert.Empty(t, message(1, 3), "the open was the request")
+		} else {
+			assert.Equal(t, "allow", message(1, 3))
+		}
 		assert.Equal(t, "allow", message(2, 3))
 		assert.Equal(t, "allow", message(3, 1))
 	}
@@ -392,8 +401,8 @@ func TestAdapter_IDsTellRequestsApart(t *testing.T) {
 	_, outcome = request(madeUp, nil)
 	assert.Empty(t, outcome)
 	_, outcome = request(madeUp, identity{"GET", "/a"})
-	assert.Empty(t, outcome, "the outer request again")
-	assert.Equal(t, "b allow 8", peek(t, l, alice, 0))
+	assert.Equal(t, "allow", outcome, "made up by one that was made up")
+	assert.Equal(t, "b allow 7", peek(t, l, alice, 0))
 }
 
 // The made-up request has met only the other limiter.
@@ -450,9 +459,8 @@ func TestSettle_ReachesAllPartsFromEachHandler(t *testing.T) {
 	}
 }
 
-// Each mount has a route of its own. The first two have paid 5, of which 2 were too
-// much.
-func TestSettle_CorrectsTheLatestPartsFirst(t *testing.T) {
+// Each mount has a route of its own, whose account pays what the request really cost.
+func TestSettle_CorrectsTheAccountsOfAllParts(t *testing.T) {
 	var budgets []limiter.Budget
 	routes := []string{"first", "second", "third"}
 	for _, route := range routes {
@@ -467,13 +475,13 @@ func TestSettle_CorrectsTheLatestPartsFirst(t *testing.T) {
 			&limiter.Request{Caller: on(alice, routes[i]), Cost: cost, Settles: true})
 	}
 	require.NoError(t, limiter.Settle(ctx, 3))
-	for i, want := range []string{"first allow 19", "second allow 18", "third allow 20"} {
+	for i, want := range []string{"first allow 17", "second allow 17", "third allow 17"} {
 		assert.Equal(t, want, peek(t, l, on(alice, routes[i]), 0))
 	}
 }
 
 // The outer mount's own route has paid 1, and the request did cost more.
-func TestSettle_LeavesAnEarlierPartThatWasNotTooMuch(t *testing.T) {
+func TestSettle_DebitsAnEarlierPartThatWasTooLittle(t *testing.T) {
 	l, _ := newLimiter(t,
 		limiter.Budget{Name: "in", Limit: limiter.PerHour(20), Routes: []string{"inner"}},
 		limiter.Budget{Name: "out", Limit: limiter.PerHour(20), Routes: []string{"outer"}})
@@ -482,8 +490,8 @@ func TestSettle_LeavesAnEarlierPartThatWasNotTooMuch(t *testing.T) {
 		&limiter.Request{Caller: on(alice, "outer"), Cost: 1, Settles: true})
 	ctx = admit(t, a, ctx, &limiter.Request{Caller: on(alice, "inner"), Cost: 5, Settles: true})
 	require.NoError(t, limiter.Settle(ctx, 3))
-	assert.Equal(t, "out allow 19", peek(t, l, on(alice, "outer"), 0))
-	assert.Equal(t, "in allow 18", peek(t, l, on(alice, "inner"), 0), "it paid what was more than 1")
+	assert.Equal(t, "out allow 17", peek(t, l, on(alice, "outer"), 0))
+	assert.Equal(t, "in allow 17", peek(t, l, on(alice, "inner"), 0))
 }
 
 func TestReservation_OfAnAdapterCorrectsAllPartsThatCameBefore(t *testing.T) {

@@ -23,8 +23,10 @@ type node struct {
 	settles bool // the handler may correct the cost
 
 	// What all nodes with the same first have in common; only first's are used.
-	cost atomic.Int64 // what was charged for the request so far
 	held atomic.Pointer[Reservation]
+	paid []payment // with the first part; not changed any more
+	more atomic.Pointer[[]payment]
+	room [2]payment // for paid, to save an allocation
 }
 
 type nodeKey struct{}
@@ -55,43 +57,59 @@ func (l *Limiter) chargedBefore(ctx context.Context, r *Request) *node {
 	if r.Message == 0 && !l.shared() {
 		return nil
 	}
-	innermost := nodeFrom(ctx)
-	for n := innermost; n != nil; n = n.outer {
+	n := nodeFrom(ctx)
+	if n == nil {
+		return nil
+	}
+	for id := cmp.Or(r.ID, n.id); n != nil && n.id == id; n = n.outer {
 		if n.limiter == l && (n.exempt || n.skipped == r.Skip) &&
-			n.id == cmp.Or(r.ID, innermost.id) && n.caller.Principal == r.Caller.Principal {
+			n.caller.Principal == r.Caller.Principal {
 			return n
 		}
 	}
 	return nil
 }
 
-// paid returns how much of a request the node has paid, and the reservation that
-// holds it. If the handler has settled the open of a stream, that pays nothing of
-// the first message.
-func (n *node) paid(message int) (int64, *Reservation) {
-	cost, held := n.first.cost.Load(), n.first.held.Load()
-	if held != nil && !held.open.Load() {
-		if message == 1 {
-			return 0, nil
-		}
-		return cost, nil
+// prior returns what the request has paid so far, and the reservation that holds it,
+// or nil if there is none or it is settled. If the handler has settled the open of a
+// stream, that pays nothing of the first message.
+func (n *node) prior(message int) ([]payment, *Reservation) {
+	paid, held := n.first.payments(), n.first.held.Load()
+	if held == nil || held.group.open() {
+		return paid, held
 	}
-	return cost, held
+	if message == 1 {
+		paid = slices.Clone(paid)
+		for i := range paid {
+			if !paid[i].fixed {
+				paid[i].cost = 0
+			}
+		}
+	}
+	return paid, nil
 }
 
-// add books what a later mount or a message has paid.
-func (n *node) add(r *Request, held *Reservation) {
+func (n *node) payments() []payment {
+	if more := n.more.Load(); more != nil {
+		return *more
+	}
+	return n.paid
+}
+
+// add records what a later mount or a message has paid.
+func (n *node) add(r *Request, q *request, held *Reservation) {
 	if held != nil {
 		n.first.held.Store(held)
 	}
 	if r.Message == 0 {
-		n.first.cost.Store(max(n.first.cost.Load(), r.Cost))
+		more := q.payments(slices.Clip(n.first.payments()))
+		n.first.more.Store(&more)
 	}
 }
 
 // within returns the context to handle a request in, and writes its reservation.
 func (l *Limiter) within(
-	ctx context.Context, r *Request, before *node, held *Reservation,
+	ctx context.Context, r *Request, before *node, q *request, held *Reservation,
 ) context.Context {
 	if r.Reserve || r.Settles {
 		r.Reservation = held
@@ -115,7 +133,9 @@ func (l *Limiter) within(
 		return n
 	}
 	n.first = n
-	n.cost.Store(r.Cost)
+	if q != nil {
+		n.paid = q.payments(n.room[:0])
+	}
 	n.held.Store(held)
 	return n
 }

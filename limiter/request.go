@@ -14,8 +14,36 @@ type request struct {
 	shadows []*budget // shadow budgets whose LimitFor did
 	exempt  bool      // by Config.Gate
 	gated   bool      // Config.Gate has been asked already
-	part    bool      // paid has been paid; budgets PerRequest have counted the request
-	paid    int64
+	part    bool      // an earlier part of the request was charged
+	earlier []payment // what earlier parts have paid
+	covered []*budget // budgets whose accounts they have paid in full
+}
+
+// payment is what an earlier part of a request has paid to one account.
+type payment struct {
+	key   Key
+	limit Limit
+	cost  int64
+	fixed bool // of a PerRequest budget
+}
+
+// payments appends what the charges have paid.
+func (q *request) payments(to []payment) []payment {
+	for i := range q.charges {
+		c := &q.charges[i]
+		to = append(to, payment{c.Key, c.Limit, c.Cost, q.budgets[i].PerRequest})
+	}
+	return to
+}
+
+// paid returns what earlier parts have paid to an account, if they have charged it.
+func (q *request) paid(k *Key) (charged bool, sum int64) {
+	for i := range q.earlier {
+		if q.earlier[i].key == *k {
+			charged, sum = true, sum+q.earlier[i].cost
+		}
+	}
+	return charged, sum
 }
 
 func (l *Limiter) borrow() *request {
@@ -27,7 +55,8 @@ func (l *Limiter) borrow() *request {
 
 func (l *Limiter) giveBack(q *request) {
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
-	q.blocked, q.exempt, q.gated, q.part, q.paid = nil, false, false, false, 0
+	q.blocked, q.exempt, q.gated, q.part, q.earlier = nil, false, false, false, nil
+	q.covered = q.covered[:0]
 	l.requests.Put(q)
 }
 
@@ -104,34 +133,37 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 		}
 		return
 	}
-	charge.Cost = q.cost(b, charge.Limit, cost)
+	charge.Cost = cost
+	if b.PerRequest {
+		charge.Cost = 1
+	}
+	if q.part && q.cover(b, charge) {
+		return
+	}
 	charge.Shadow = b.Shadow
 	charge.Result, charge.Receipt = Result{}, Receipt{}
 	q.charges = q.charges[:n+1]
 	q.budgets = append(q.budgets, b)
 }
 
-// cost returns what a budget is charged for a request that costs cost. If a part
-// is paid, that is the rest, unless no account could ever pay the whole.
-func (q *request) cost(b *budget, l Limit, cost int64) int64 {
+// cover leaves of a charge what earlier parts have not paid, and reports whether they
+// have paid all. A cost that no account could ever pay stays whole.
+func (q *request) cover(b *budget, c *Charge) bool {
+	charged, paid := q.paid(&c.Key)
 	switch {
-	case b.PerRequest && q.part:
-		return 0
-	case b.PerRequest:
-		return 1
-	case cost > l.Capacity():
-		return cost
+	case !charged || c.Cost > c.Limit.Capacity():
+		return false
+	case c.Cost <= paid:
+		q.covered = append(q.covered, b)
+		return true
 	default:
-		return cost - q.paid
+		c.Cost -= paid
+		return false
 	}
 }
 
 // bounds reports whether a budget that bounds b is charged already.
 func (q *request) bounds(b *budget) bool {
-	for _, charged := range q.budgets {
-		if charged.bounds(b) {
-			return true
-		}
-	}
-	return false
+	bounds := func(charged *budget) bool { return charged.bounds(b) }
+	return slices.ContainsFunc(q.budgets, bounds) || slices.ContainsFunc(q.covered, bounds)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
+	"sync"
 )
 
 // Reservation is a Take whose cost is known only afterwards: the most it can
@@ -43,16 +43,35 @@ type Reservation struct {
 	// allowed.
 	Decision Decision
 
-	store   Store
-	cost    int64
-	charges []Charge
-	fixed   []bool // charges of PerRequest budgets
-	open    atomic.Bool
-	done    atomic.Bool // settled without an error; prior may be left
+	store Store
+	held  []held
+	group *group // of all reservations of one request; nil if nothing is reserved
+	own   group  // the group of a request with one reservation
+}
 
-	prior   *Reservation                // an earlier part of the same request, or nil
-	next    atomic.Pointer[Reservation] // a later part, which settles this one, too
-	handled atomic.Bool                 // the handler has called [Settle]
+// held is a charge that was taken.
+type held struct {
+	charge  Charge
+	fixed   bool  // of a PerRequest budget
+	earlier int64 // what earlier parts of the request have paid to the same account
+	later   bool  // a later part has paid to the same account
+}
+
+// correction returns what replaces the reserved cost by the actual one: of the parts
+// that have paid to one account the last one takes what the others do not. A negative
+// actual cancels.
+func (h *held) correction(actual int64) int64 {
+	switch {
+	case actual < 0:
+		return -h.charge.Cost
+	case h.fixed:
+		return 0
+	}
+	target := actual - min(actual, h.earlier)
+	if h.later {
+		target = min(target, h.charge.Cost)
+	}
+	return target - h.charge.Cost
 }
 
 // Reserve takes cost from the budgets of c as Take does, to be settled later.
@@ -67,7 +86,7 @@ func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservati
 func (l *Limiter) reserve(
 	ctx context.Context, q *request, c *Caller, cost int64,
 ) (*Reservation, error) {
-	r := &Reservation{store: l.store, cost: cost}
+	r := &Reservation{store: l.store}
 	err := l.take(ctx, q, c, cost, &r.Decision)
 	if !r.Decision.Allowed() {
 		return r, err
@@ -75,18 +94,18 @@ func (l *Limiter) reserve(
 	if err == nil { // a Take that failed has no receipts to rely on
 		r.keep(q)
 	}
-	r.open.Store(true)
+	r.group = &r.own
+	r.group.parts = append(r.group.parts, r)
 	return r, err
 }
 
 // keep copies the charges of q that were taken.
 func (r *Reservation) keep(q *request) {
-	r.charges = make([]Charge, 0, len(q.charges))
-	r.fixed = make([]bool, 0, len(q.charges))
+	r.held = make([]held, 0, len(q.charges))
 	for i := range q.charges {
-		if q.charges[i].Receipt.Valid {
-			r.charges = append(r.charges, q.charges[i])
-			r.fixed = append(r.fixed, q.budgets[i].PerRequest)
+		if c := &q.charges[i]; c.Receipt.Valid {
+			_, earlier := q.paid(&c.Key)
+			r.held = append(r.held, held{charge: *c, fixed: q.budgets[i].PerRequest, earlier: earlier})
 		}
 	}
 }
@@ -110,39 +129,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if err := checkCost(actual); err != nil {
 		return err
 	}
-	if r.handled.Load() {
-		return ErrReceipt // only the handler may try again
-	}
-	return r.settleAll(ctx, actual)
-}
-
-// settleAll settles all parts of a request, the last one first.
-func (r *Reservation) settleAll(ctx context.Context, actual int64) error {
-	if next := r.next.Load(); next != nil {
-		return next.settleAll(ctx, actual)
-	}
-	return r.settleParts(ctx, actual)
-}
-
-func (r *Reservation) settleParts(ctx context.Context, actual int64) error {
-	before := min(actual, r.prior.total()) // is for the earlier parts to keep
-	err := r.settle(ctx, func(i int) int64 {
-		if r.fixed[i] {
-			return 0
-		}
-		return max(actual-before-r.cost, -r.charges[i].Cost)
-	})
-	return r.alsoPrior(err, func(prior *Reservation) error { return prior.settleParts(ctx, before) })
-}
-
-// alsoPrior settles the earlier part by f, if this one is settled, now or by a call
-// whose error came from the earlier part.
-func (r *Reservation) alsoPrior(err error, f func(prior *Reservation) error) error {
-	settled := err == nil || err == ErrReceipt && r.done.Load()
-	if settled && r.prior != nil && r.prior.open.Load() {
-		return f(r.prior)
-	}
-	return err
+	return r.group.settle(ctx, actual, false)
 }
 
 // settleByHandler is Settle for the handler of a request: from then on only the
@@ -151,58 +138,113 @@ func (r *Reservation) settleByHandler(ctx context.Context, actual int64) error {
 	if err := checkCost(actual); err != nil {
 		return err
 	}
-	for part := r; part != nil; part = part.prior {
-		part.handled.Store(true)
-	}
-	return r.settleAll(ctx, actual)
-}
-
-// total returns what r and the earlier parts have reserved.
-func (r *Reservation) total() (sum int64) {
-	for ; r != nil; r = r.prior {
-		sum += r.cost
-	}
-	return sum
+	return r.group.settle(ctx, actual, true)
 }
 
 // Cancel gives back all that was reserved, for work that was not done. Its
 // errors are those of Settle.
-func (r *Reservation) Cancel(ctx context.Context) error {
-	if r.handled.Load() {
-		return ErrReceipt
-	}
-	if next := r.next.Load(); next != nil {
-		return next.Cancel(ctx)
-	}
-	return r.cancelParts(ctx)
+func (r *Reservation) Cancel(ctx context.Context) error { return r.group.settle(ctx, canceled, false) }
+
+// canceled is the actual cost of work that was not done.
+const canceled = -1
+
+// group is the reservations of one request: a request that meets its limiter several
+// times has one for each part that it paid.
+type group struct {
+	mu      sync.Mutex     // guards what follows
+	parts   []*Reservation // not settled yet, in the order in which they were made
+	busy    bool           // a call is in flight
+	started bool           // a part was settled, at actual
+	actual  int64
+	handled bool // the handler has called [Settle]
 }
 
-func (r *Reservation) cancelParts(ctx context.Context) error {
-	err := r.settle(ctx, func(i int) int64 { return -r.charges[i].Cost })
-	return r.alsoPrior(err, func(prior *Reservation) error { return prior.cancelParts(ctx) })
+// open reports whether something is left to settle.
+func (g *group) open() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.parts) > 0 && !g.started
 }
 
-func (r *Reservation) settle(ctx context.Context, correction func(i int) int64) error {
-	if !r.open.CompareAndSwap(true, false) {
+// join adds a later part to the group.
+func (g *group) join(r *Reservation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, part := range g.parts {
+		for i := range part.held {
+			key := part.held[i].charge.Key
+			part.held[i].later = part.held[i].later || slices.ContainsFunc(r.held,
+				func(h held) bool { return h.charge.Key == key })
+		}
+	}
+	r.group = g
+	g.parts = append(g.parts, r)
+}
+
+// settle corrects all parts, the last one first. If a part fails, a call with the same
+// cost goes on with it.
+func (g *group) settle(ctx context.Context, actual int64, byHandler bool) error {
+	if g == nil {
 		return ErrReceipt
 	}
-	charges := slices.Clone(r.charges)
-	changed := false
-	for i := range charges {
-		charges[i].Cost = correction(i)
-		changed = changed || charges[i].Cost != 0
+	parts, corrections := g.begin(actual, byHandler)
+	if parts == nil {
+		return ErrReceipt
 	}
-	var err error
-	if changed {
-		err = r.store.Settle(context.WithoutCancel(ctx), charges)
+	for i := len(parts) - 1; i >= 0; i-- {
+		err := parts[i].correct(ctx, corrections[i])
+		if err == nil || !changedNothing(err, corrections[i]) {
+			g.remove(parts[i], actual)
+		}
+		if err != nil {
+			g.end()
+			return err
+		}
 	}
-	switch {
-	case err == nil:
-		r.done.Store(true)
-	case changedNothing(err, charges):
-		r.open.Store(true)
+	g.end()
+	return nil
+}
+
+// begin returns the open parts with their corrections, or nil if there are none for
+// this call.
+func (g *group) begin(actual int64, byHandler bool) (parts []*Reservation, corrections [][]Charge) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.handled = g.handled || byHandler
+	if g.busy || g.handled && !byHandler || g.started && g.actual != actual || len(g.parts) == 0 {
+		return nil, nil
 	}
-	return err
+	g.busy = true
+	for _, part := range g.parts {
+		charges := make([]Charge, len(part.held))
+		for i := range part.held {
+			charges[i] = part.held[i].charge
+			charges[i].Cost = part.held[i].correction(actual)
+		}
+		corrections = append(corrections, charges)
+	}
+	return slices.Clone(g.parts), corrections
+}
+
+func (g *group) remove(part *Reservation, actual int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.started, g.actual = true, actual
+	g.parts = slices.DeleteFunc(g.parts, func(r *Reservation) bool { return r == part })
+}
+
+func (g *group) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy = false
+}
+
+// correct settles the charges of one part.
+func (r *Reservation) correct(ctx context.Context, charges []Charge) error {
+	if !slices.ContainsFunc(charges, func(c Charge) bool { return c.Cost != 0 }) {
+		return nil
+	}
+	return r.store.Settle(context.WithoutCancel(ctx), charges)
 }
 
 // changedNothing reports whether a Settle that failed with err has certainly

@@ -109,11 +109,11 @@
 //
 // # Once per request
 //
-// One limiter charges one principal once for one request, however often the request
-// meets it, such as at the root and on a route, whatever the routes and labels
-// are. A mount further in that costs more charges only the difference, and
-// budgets that are PerRequest count the request once. A correction replaces the
-// whole cost.
+// One limiter charges each account once for one request, however often the request
+// meets it, such as at the root and on a route. A mount further in that costs more
+// charges only the difference, and all of it to an account of its own route. Budgets
+// that are PerRequest count the request once. A correction replaces the cost in all
+// accounts. If a mount further in refuses, those outside have charged the request.
 //
 // A request that a handler makes up, by http.NewRequest or with another method or
 // URL, is another request. The address of a caller outside the authentication and

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
@@ -123,4 +124,25 @@ func TestFurtherIn_OneLimiterMountedTwiceChargesOnce(t *testing.T) {
 		assert.Equal(t, 100-2*(n+1), left["requests"], "looking costs one, too")
 	}
 	assert.Len(t, f.seen.take(), 5)
+}
+
+// A request that a handler makes up, and that is free, settles only itself.
+func TestFurtherIn_AFreeRequestThatIsMadeUpSettlesNothing(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "orders", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10)})
+	mount := f.middleware(t, byUser, keying.Pattern, middleware.Config{Settles: true,
+		Cost: func(*http.Request) int64 { return 5 },
+		Skip: func(r *http.Request) bool { return r.URL.Path == "/health" }})
+	var settled error
+	health := mount(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		settled = middleware.Settle(r.Context(), 0)
+	}))
+	h := authenticate(mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://in/health", nil)
+		require.NoError(t, err)
+		health.ServeHTTP(w, inner)
+	})))
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Test-User", "alice")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	assert.ErrorIs(t, settled, limiter.ErrReceipt)
 }

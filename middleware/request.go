@@ -16,6 +16,9 @@ const transport = "http"
 func (m *Middleware) describe(r *http.Request, req *limiter.Request) {
 	req.Transport = transport
 	req.Caller.Route = m.find(r)
+	if m.cfg.settles() || m.shared() {
+		req.ID = identify(r)
+	}
 	if m.cfg.Skip != nil && m.cfg.Skip(r) {
 		req.Skip = true
 		return
@@ -29,9 +32,6 @@ func (m *Middleware) describe(r *http.Request, req *limiter.Request) {
 	req.Reserve, req.Settles = m.cfg.ByStatus != nil, m.cfg.Settles
 	req.KnowsCaller = m.cfg.Caller
 	req.WantState = m.cfg.Headers != Off && !isGRPC(r)
-	if m.cfg.settles() || m.shared() {
-		req.ID = identity{r.Method, r.RequestURI, *r.URL}
-	}
 }
 
 // find returns the route of a request, or Unmatched.
@@ -59,6 +59,12 @@ func (m *Middleware) identify(r *http.Request, p *limiter.Principal) (err error)
 type identity struct {
 	method, uri string
 	url         url.URL
+}
+
+func identify(r *http.Request) identity {
+	id := identity{r.Method, r.RequestURI, *r.URL}
+	id.url.User = nil // a pointer, which a clone does not share
+	return id
 }
 
 // blockH2C prevents inner handlers from starting HTTP/2 without TLS on the
