@@ -81,7 +81,7 @@ func (c *crowded) elsewhere(other string, odd bool) string {
 
 func TestStore_OverflowAccountsHaveRoomOfTheirOwn(t *testing.T) {
 	c := newCrowded(t, 10)
-	for i := range 3000 {
+	for i := range 8000 {
 		d := c.hurry(on("a", strconv.Itoa(i), "", 1))
 		if i < 10 {
 			require.True(t, d.Allowed())
@@ -93,7 +93,7 @@ func TestStore_OverflowAccountsHaveRoomOfTheirOwn(t *testing.T) {
 	assert.EqualValues(t, 256, p.spills.Load(), "one for each shard")
 	assert.EqualValues(t, 10+256, p.live.Load())
 	assert.EqualValues(t, 10+256, p.share())
-	c.requireOverflowTakes(2990)
+	c.requireOverflowTakes(7990)
 	c.now = c.now.Add(2 * time.Hour)
 	assert.Zero(t, c.Stats().Accounts)
 	audit(t, c.Store)
