@@ -165,6 +165,8 @@ func TestStore_ChargesOfOneOverflowAccountAddUp(t *testing.T) {
 	d, _ = c.take(on("a", "y", "r1", 2), on("a", "y", "r2", 2))
 	assert.Equal(t, limiter.Never, d.Outcome, "together they are above the capacity")
 
+	c.now = c.now.Add(2 * time.Hour) // x may share its overflow account with one of the next
+	c.take(on("a", "first", "", 1))
 	other := c.elsewhere("z", true)
 	d, _ = c.take(on("a", "z", "", 2), on("a", other, "", 2))
 	assert.True(t, d.Allowed(), "of two shards they do not")
