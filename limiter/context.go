@@ -164,7 +164,7 @@ func Settle(ctx context.Context, actual int64) error {
 			continue
 		}
 		settled = append(settled, held)
-		if err := held.settleByHandler(ctx, actual); first == nil {
+		if err := held.settle(ctx, actual, true); first == nil {
 			first = err
 		}
 	}

@@ -126,19 +126,16 @@ func (r *Reservation) keep(q *request) {
 // [ErrReceipt] if the request was not allowed or is settled already, and otherwise
 // the store's: see [Reservation] for which of those Settle can be called again.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
-	if err := checkCost(actual); err != nil {
-		return err
-	}
-	return r.group.settle(ctx, actual, false)
+	return r.settle(ctx, actual, false)
 }
 
-// settleByHandler is Settle for the handler of a request: from then on only the
-// handler settles it, so that no rule of an adapter overrules what it said.
-func (r *Reservation) settleByHandler(ctx context.Context, actual int64) error {
+// settle is Settle. Once the handler of a request has called it, only the handler
+// settles the request, so that no rule of an adapter overrules what it said.
+func (r *Reservation) settle(ctx context.Context, actual int64, byHandler bool) error {
 	if err := checkCost(actual); err != nil {
 		return err
 	}
-	return r.group.settle(ctx, actual, true)
+	return r.group.settle(ctx, actual, byHandler)
 }
 
 // Cancel gives back all that was reserved, for work that was not done. Its
