@@ -107,10 +107,11 @@ func (a *Account) LogRoomAfter(now int64) int {
 		return smallestLog
 	}
 	n, size := len(a.Log.entries), cap(a.Log.entries)
-	if want := fit(n-a.Log.first(now, a.Limit.Per), size); n == size || want < size {
-		return want
+	want := fit(n-a.Log.first(now, a.Limit.Per), size)
+	if n < size {
+		want = min(want, size)
 	}
-	return size
+	return want
 }
 
 // Used returns the units used at now: 0 is full, and more than the capacity is
@@ -332,8 +333,8 @@ func (l *Limit) target(used Uint128, delta int64) Uint128 {
 		return used.floorSub(mul(uint64(-delta), l.unit))
 	}
 	lowest := l.capacity.add(l.capacity)
-	if l.Algorithm != TokenBucket && lowest.Lo > math.MaxInt64 {
-		lowest.Lo = math.MaxInt64
+	if l.Algorithm != TokenBucket {
+		lowest.Lo = min(lowest.Lo, math.MaxInt64)
 	}
 	if lowest.less(used) {
 		return used

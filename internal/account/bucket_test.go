@@ -135,6 +135,7 @@ func TestBucket_CarriesOnBeyondTheLastInstant(t *testing.T) {
 	a = full(limit(account.TokenBucket, 1, 1, 7), last-7)
 	require.Equal(t, account.Allow, spend(&a, last-7, 7))
 	assert.EqualValues(t, 7, a.Reset(last-7), "full at the last instant")
+	assert.Equal(t, account.State{At: last}, a.State, "which is not beyond the range")
 	assert.True(t, a.Full(last))
 }
 

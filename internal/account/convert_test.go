@@ -110,6 +110,13 @@ func TestUnder_CarriesDebitsBeyondTheRange(t *testing.T) {
 	assert.Equal(t, used, b.Used(0))
 	assert.Equal(t, uint64(math.MaxInt64), uint64(b.Reset(0)), "the longest that an account can say")
 
+	// 3 units to a token, so that 2^64-1 units are used: MaxInt64 and a half nanoseconds.
+	const debt = math.MaxUint64/3 - 1
+	wide = drawn(t, limit(account.TokenBucket, math.MaxInt64, second, debt), 0, -debt)
+	b, used = wide.Under(limit(account.TokenBucket, 2, 3, 1), 0)
+	assert.Equal(t, account.Uint128{Lo: math.MaxUint64}, used)
+	assert.Equal(t, int64(math.MaxInt64), b.Reset(0), "rounding up stays in the range")
+
 	most := limit(account.TokenBucket, math.MaxInt64, second, math.MaxInt64)
 	a = drawn(t, most, 0, -math.MaxInt64)
 	for _, algorithm := range []account.Algorithm{account.FixedWindow, account.RollingLog} {

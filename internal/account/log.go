@@ -105,7 +105,10 @@ func (g *Log) makeRoom(now int64, per uint64, tight bool) {
 		return
 	}
 	g.base = g.before(first)
-	if want == size || want > size && tight && size > 0 {
+	if tight && size > 0 {
+		want = min(want, size)
+	}
+	if want == size {
 		g.entries = g.entries[:copy(g.entries, live)]
 		return
 	}

@@ -70,6 +70,9 @@ func TestLog_MovesEntriesRarely(t *testing.T) {
 		g.add(now, 100, 1, test.tight)
 		assert.Equal(t, test.size, a.LogRoom(), "%+v", test)
 		assert.Equal(t, test.size == full, old == &g.entries[0], "%+v", test)
+		if test.held < full && test.size == full {
+			assert.Len(t, g.entries, test.held+1, "no entry is moved while there is room: %+v", test)
+		}
 		assert.EqualValues(t, test.held-test.left+1, g.used(now, 100))
 	}
 }
