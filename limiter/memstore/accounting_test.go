@@ -14,36 +14,36 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// audit fails unless what the store counts is what it holds: places of pools and
-// regions, references to classes, places of logs, records of blocks.
+// audit fails unless the store's counts are right: places of pools and regions,
+// references to classes, logs, and records of blocks.
 func audit(t *testing.T, s *Store) {
 	t.Helper()
-	live, spills, refs := map[*pool]int64{}, map[*pool]int64{}, map[*class]int64{}
+	live, overflows, refs := map[*pool]int64{}, map[*pool]int64{}, map[*class]int64{}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		logs := 0
 		for j, b := range sh.directory {
-			if j >= 1<<b.depth() { // it stands at a smaller index too
+			if j >= 1<<b.depth() { // the same block has a smaller index too
 				require.Same(t, &sh.directory[j&(1<<b.depth()-1)][0], &b[0])
 				continue
 			}
 			logs += auditBlock(t, s, sh, j, func(c *class, n int64) {
 				live[c.pool] += n
 				refs[c]++
-				if c.spill {
-					spills[c.pool] += n
+				if c.overflow {
+					overflows[c.pool] += n
 				}
 			})
 		}
-		require.Equal(t, logs, len(sh.logs)-len(sh.spare), "places of logs")
-		for _, free := range sh.spare {
+		require.Equal(t, logs, len(sh.logs)-len(sh.freeLogs), "places of logs")
+		for _, free := range sh.freeLogs {
 			require.Nil(t, sh.logs[free])
 		}
 	}
 	regions := map[*region]int64{}
 	for _, p := range s.classes.pools {
 		require.Equal(t, live[p], p.live.Load(), "places of a pool")
-		require.Equal(t, spills[p], p.spills.Load(), "overflow accounts of a pool")
+		require.Equal(t, overflows[p], p.overflowLive.Load(), "overflow accounts of a pool")
 		regions[p.region] += live[p]
 	}
 	for _, r := range s.classes.regions {
@@ -55,8 +55,8 @@ func audit(t *testing.T, s *Store) {
 	}
 }
 
-// auditBlock calls see for the class and the places of each record, and returns how many have
-// logs.
+// auditBlock calls see for the class and the places of each record, and returns how
+// many records have logs.
 func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class, int64)) (logs int) {
 	b := sh.directory[at]
 	count := 0
@@ -72,7 +72,7 @@ func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class, int6
 		a := sh.load(r, c)
 		now := s.latest.Load()
 		if !a.Full(now) {
-			require.LessOrEqual(t, b[0].state.At, fullAt(now, &a), "a block knows when one is full")
+			require.LessOrEqual(t, b[0].state.At, fullAt(now, &a), "the header is not too late")
 		}
 		if c.rule.Algorithm == account.RollingLog {
 			require.NotNil(t, a.Log)
@@ -84,9 +84,9 @@ func auditBlock(t *testing.T, s *Store, sh *shard, at int, see func(*class, int6
 	return logs
 }
 
-// stranger makes one call of any kind on some of many keys, in the way that makes
-// a store add, move, convert and drop accounts.
-func stranger(t *testing.T, s *Store, r *rand.Rand, keys int) {
+// randomCall makes a random call on some of many keys, so that the store adds, moves,
+// converts and drops accounts.
+func randomCall(t *testing.T, s *Store, r *rand.Rand, keys int) {
 	ctx := context.Background()
 	kinds := []string{"user", kind.Address}
 	limits := []limiter.Limit{
@@ -140,7 +140,7 @@ func TestStore_CountsWhatItHolds(t *testing.T) {
 				steps /= 5
 			}
 			for step := range steps {
-				stranger(t, s, r, test.keys)
+				randomCall(t, s, r, test.keys)
 				now = now.Add(time.Duration(r.IntN(400)) * time.Microsecond)
 				if step%1000 == 0 {
 					audit(t, s)
@@ -235,7 +235,7 @@ func TestStore_PlacesOfLogsAreUsedAgain(t *testing.T) {
 	}
 }
 
-func TestNew_HoldsAMillionAccountsUnlessToldOtherwise(t *testing.T) {
+func TestNew_HoldsAMillionAccountsByDefault(t *testing.T) {
 	s, err := New(Config{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1_000_000, s.classes.regions[0].cap+s.classes.regions[1].cap)

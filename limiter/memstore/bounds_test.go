@@ -21,8 +21,8 @@ var (
 	fiveAnHour = limiter.PerHour(5)
 )
 
-// What a rolling log holds is counted, not what it could hold: 100,000 callers of
-// one entry each have accounts of their own in the default store.
+// A rolling log counts by its entries, not by its limit: 100,000 callers with one entry
+// each have accounts of their own in the default store.
 func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
 	const callers = 100_000
 	for _, kind := range []string{"user", kind.Address} {
@@ -43,8 +43,8 @@ func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
 	}
 }
 
-// Rolling logs that are full are large: when their budget has used its share up,
-// they do not grow any more, and no other budget notices.
+// Rolling logs with many entries are large. When their budget has used up its share,
+// they stop growing, and other budgets are not affected.
 func TestStore_LogsStayInTheirShare(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 100_000, Now: c.now})
@@ -99,7 +99,7 @@ func TestStore_AnOverflowLogIsStricterNeverLooser(t *testing.T) {
 	}
 }
 
-// A change of limits makes no account larger than there is room for.
+// A change of the limit to a log makes no account larger than its share has room for.
 func TestStore_AChangeToLogsStaysNearTheCap(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 20_000, Now: c.now})
@@ -117,7 +117,7 @@ func TestStore_AChangeToLogsStaysNearTheCap(t *testing.T) {
 	require.EqualValues(t, 10_000-3, user.take(t, "caller-7").Remaining, "what was used stays used")
 }
 
-// Costs that are known afterwards take no room that there is not.
+// Debits of Settle stay within the share.
 func TestStore_SettledDebitsStayInTheCap(t *testing.T) {
 	for _, cost := range []int64{0, 1} {
 		var c clock
@@ -142,8 +142,8 @@ func TestStore_SettledDebitsStayInTheCap(t *testing.T) {
 	}
 }
 
-// However crowded it is, Peek says what Take says.
-func TestStore_PeekForetellsInACrowd(t *testing.T) {
+// Peek says what Take says even if the share is used up.
+func TestStore_PeekSaysWhatTakeSaysIfTheShareIsUsedUp(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 1000, Now: c.now})
 	random := rand.New(rand.NewPCG(3, 4))
@@ -190,7 +190,7 @@ func TestStore_SharesComeBack(t *testing.T) {
 	assert.Zero(t, s.Stats().OverflowTakes)
 }
 
-// A small cap is for callers, not for what is set aside.
+// With a small cap, most places are for callers, few are reserved.
 func TestStore_ASmallCapHoldsCallers(t *testing.T) {
 	var c clock
 	s := newStore(t, memstore.Config{MaxAccounts: 1000, Now: c.now})
@@ -205,8 +205,8 @@ func TestStore_ASmallCapHoldsCallers(t *testing.T) {
 	assert.Equal(t, memstore.Stats{Accounts: 183}, s.Stats())
 }
 
-// Budgets that come when others hold all there is exceed the cap, by no more than
-// an overflow account for each shard and sort of callers.
+// Budgets that are added when others use all places exceed the cap by no more than an
+// overflow account for each shard and region.
 func TestStore_BudgetsThatComeLateExceedTheCapByOverflowAccountsOnly(t *testing.T) {
 	var c clock
 	const maxAccounts, shards, late = 1000, 4, 10

@@ -9,38 +9,37 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// region is the part of the cap for one sort of callers: by address, or all
-// others.
+// region is a part of the cap: one is for addresses, one for all other callers.
 type region struct {
-	sort    uint64 // in the names of its overflow accounts
-	cap     int64
-	spills  int64 // the most overflow accounts of one budget: one in each shard
-	live    atomic.Int64
-	pools   atomic.Int64 // budgets that share it
-	planned atomic.Bool  // the budgets were announced
+	id        uint64 // tells apart the overflow accounts of both
+	cap       int64  // in places; see [places]
+	overflows int64  // overflow accounts of one budget, at most: one in each shard
+	live      atomic.Int64
+	pools     atomic.Int64 // budgets that share it
+	planned   atomic.Bool  // plan was called
 }
 
 // pool is what one budget holds of a region.
 type pool struct {
-	name   string
-	region *region
-	live   atomic.Int64 // places taken, overflow accounts included
-	spills atomic.Int64 // places taken by overflow accounts
-	spill  atomic.Int64 // places that one of those takes, at most
+	name         string
+	region       *region
+	live         atomic.Int64 // places taken, overflow accounts included
+	overflowLive atomic.Int64 // places taken by overflow accounts
+	overflowSize atomic.Int64 // places that each of those takes, at most
 
-	planned int  // how often it was announced; the catalog's mu guards both
-	counted bool // among the budgets that share the region
+	planned int  // plans that name the budget; the catalog's mu guards both
+	counted bool // the pool is one of region.pools
 }
 
-// unplanned is how many budgets a store reckons with before it knows them.
-const unplanned = 4
+// assumedBudgets is how many budgets share a region, at least, before plan is called.
+const assumedBudgets = 4
 
 // room reports whether the pool's share has n places left.
 func (p *pool) room(n int64) bool {
 	return p.live.Load()+n <= p.share() && p.region.live.Load()+n <= p.region.cap
 }
 
-// admit takes n places of the pool's share, or none.
+// admit takes n places if the pool's share has them, and reports whether it has.
 func (p *pool) admit(n int64) bool {
 	if !p.room(n) {
 		return false
@@ -54,40 +53,39 @@ func (p *pool) add(n int64) {
 	p.region.live.Add(n)
 }
 
-// share returns how many places the budget may take for keys of its own.
+// share returns how many places the budget may take, overflow accounts included.
+// Places for overflow accounts that do not exist yet are reserved.
 func (p *pool) share() int64 {
 	budgets := p.region.pools.Load()
 	if !p.region.planned.Load() {
-		budgets = max(budgets, unplanned)
+		budgets = max(budgets, assumedBudgets)
 	}
-	// Room for the overflow accounts that are not there yet is set aside.
-	aside := p.region.spills*p.spill.Load() - p.spills.Load()
-	return max(p.region.cap/max(budgets, 1)-aside, 1)
+	reserved := p.region.overflows*p.overflowSize.Load() - p.overflowLive.Load()
+	return max(p.region.cap/max(budgets, 1)-reserved, 1)
 }
 
-// class is a limit of a budget, for one sort of callers. Records name it by its
-// number.
+// class is one limit of one budget in one region. A record refers to it by number.
 type class struct {
-	pool  *pool
-	limit limiter.Limit // with Burst spelled out
-	rule  account.Limit
-	fresh int64        // places that a new account takes
-	spill bool         // of overflow accounts
-	refs  atomic.Int64 // records and requests that hold the number
+	pool      *pool
+	limit     limiter.Limit // Burst is the capacity, never 0
+	rule      account.Limit
+	newPlaces int64        // places that a new account takes
+	overflow  bool         // the limit of an overflow account, not of a key's own
+	refs      atomic.Int64 // records and requests that hold the number
 }
 
-// take counts places without asking whether there are any, and release gives
-// them back.
+// take adds n places to what the pool uses, even if there is no room.
 func (c *class) take(n int64) {
 	c.pool.add(n)
-	if c.spill {
-		c.pool.spills.Add(n)
+	if c.overflow {
+		c.pool.overflowLive.Add(n)
 	}
 }
 
+// release gives places back.
 func (c *class) release(n int64) { c.take(-n) }
 
-// is reports whether the class has the limit.
+// is reports whether the limit of the class equals l.
 func (c *class) is(l *limiter.Limit) bool {
 	return c.limit.Tokens == l.Tokens && c.limit.Per == l.Per && c.limit.Burst == l.Capacity() &&
 		c.limit.Algorithm == l.Algorithm
@@ -101,15 +99,16 @@ type poolID struct {
 type classID struct {
 	poolID
 	limit    limiter.Limit
-	overflow bool // of an overflow account, not of a key's own
+	overflow bool
 }
 
-// places returns how many places an account takes whose rolling log has room for
-// so many entries: one for the record, and one for each two entries.
+// places returns how many places an account takes: one for its record, and one for
+// every two entries that its rolling log has room for. A place is the unit of
+// Config.MaxAccounts.
 func places(entries int) int64 { return 1 + int64(entries+1)/2 }
 
-// catalog numbers the classes. Numbers that nothing holds are used again once
-// there are many, so that limits made up for each caller do not fill memory.
+// catalog numbers the classes. Once there are many, numbers that are not in use are
+// given to new classes, so memory stays bounded if each caller has a limit of its own.
 type catalog struct {
 	regions [2]*region // others, addresses
 
@@ -117,7 +116,7 @@ type catalog struct {
 	pools   map[poolID]*pool
 	numbers map[classID]uint32
 	free    []uint32
-	recycle int // the number of classes at which to look for unused ones
+	recycle int // the number of classes at which unused ones are looked for
 
 	classes atomic.Pointer[[]atomic.Pointer[class]] // by number; 0 is none
 }
@@ -126,8 +125,8 @@ func newCatalog(maxAccounts, shards int) *catalog {
 	quarter := int64(maxAccounts) / 4
 	c := &catalog{
 		regions: [2]*region{
-			{sort: 0, cap: int64(maxAccounts) - quarter, spills: int64(shards)},
-			{sort: 1, cap: quarter, spills: int64(shards)},
+			{id: 0, cap: int64(maxAccounts) - quarter, overflows: int64(shards)},
+			{id: 1, cap: quarter, overflows: int64(shards)},
 		},
 		pools:   map[poolID]*pool{},
 		numbers: map[classID]uint32{},
@@ -140,7 +139,8 @@ func newCatalog(maxAccounts, shards int) *catalog {
 
 func (c *catalog) class(number uint32) *class { return (*c.classes.Load())[number].Load() }
 
-// plan announces budgets, which share the cap evenly, as often as by is.
+// plan adds by, 1 or -1, to how often each budget is planned. Budgets that are planned
+// share the cap evenly.
 func (c *catalog) plan(budgets []string, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,9 +160,9 @@ func (c *catalog) plan(budgets []string, by int) {
 	}
 }
 
-// forget removes the budgets that nobody announces and that hold nothing, with
-// their limits; mu is held. Requests that are under way hold a class. A budget that
-// is charged again, as by a late Settle, is a new one.
+// forget removes the budgets that are not planned and hold no account, with their
+// limits. A budget stays if a request in flight uses one of its classes. If a removed
+// budget is charged again, as by a late Settle, it is a new one. The caller holds mu.
 func (c *catalog) forget() {
 	unused := map[poolID]bool{}
 	for id, p := range c.pools {
@@ -193,14 +193,14 @@ func (c *catalog) forget() {
 	}
 }
 
-// drop makes the number of a class free; nothing holds it, and mu is held.
+// drop frees the number of a class that is not in use. The caller holds mu.
 func (c *catalog) drop(id classID, number uint32) {
 	delete(c.numbers, id)
 	c.free = append(c.free, number)
 }
 
-// pool returns the pool, made where it is new, as one that shares the region; mu
-// is held.
+// pool returns the pool with this id, a new one if there is none, and counts it as one
+// that shares its region. The caller holds mu.
 func (c *catalog) pool(id poolID) *pool {
 	r := c.regions[0]
 	if id.addresses {
@@ -209,7 +209,7 @@ func (c *catalog) pool(id poolID) *pool {
 	p := c.pools[id]
 	if p == nil {
 		p = &pool{name: id.budget, region: r}
-		p.spill.Store(1)
+		p.overflowSize.Store(1)
 		c.pools[id] = p
 	}
 	if !p.counted {
@@ -219,8 +219,7 @@ func (c *catalog) pool(id poolID) *pool {
 	return p
 }
 
-// pin returns the class of a charge and its number, which stays valid until
-// unpin.
+// pin returns the class of a charge and its number, which are valid until unpin.
 func (c *catalog) pin(charge *limiter.Charge, overflow bool) (*class, uint32) {
 	id := classID{
 		poolID:   poolID{charge.Key.Budget, charge.Key.Principal.Kind == kind.Address},
@@ -242,7 +241,7 @@ func (c *catalog) pin(charge *limiter.Charge, overflow bool) (*class, uint32) {
 
 func (c *class) unpin() { c.refs.Add(-1) }
 
-// intern numbers a class and pins it.
+// intern returns the number of a class, which it creates if needed, and pins it.
 func (c *catalog) intern(id classID) uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,13 +251,13 @@ func (c *catalog) intern(id classID) uint32 {
 		return number
 	}
 	l := id.limit
-	added := &class{pool: c.pool(id.poolID), limit: l, spill: id.overflow}
+	added := &class{pool: c.pool(id.poolID), limit: l, overflow: id.overflow}
 	added.rule = account.NewLimit(account.Algorithm(l.Algorithm), l.Tokens, int64(l.Per), l.Burst)
 	added.refs.Store(1)
 	empty := account.Account{Limit: &added.rule}
-	if added.fresh = 1; added.isLog() {
-		added.fresh = places(empty.LogRoomAfter(0))
-		added.pool.spill.Store(added.fresh) // the log of an overflow account does not grow
+	if added.newPlaces = 1; added.isLog() {
+		added.newPlaces = places(empty.LogRoomAfter(0))
+		added.pool.overflowSize.Store(added.newPlaces) // the log of an overflow account does not grow
 	}
 	number = c.unused()
 	(*c.classes.Load())[number].Store(added)
@@ -266,8 +265,8 @@ func (c *catalog) intern(id classID) uint32 {
 	return number
 }
 
-// unused returns a number that nothing holds. It looks through the classes only
-// after they have doubled.
+// unused returns a number that is not in use. It looks through the classes only
+// when they are twice as many as the last time.
 func (c *catalog) unused() uint32 {
 	if len(c.free) == 0 && len(c.numbers) >= c.recycle {
 		for id, number := range c.numbers {
@@ -293,14 +292,14 @@ func (c *catalog) unused() uint32 {
 	return uint32(number)
 }
 
-// tight reports whether the log of an account of the class may not grow by another
-// entry at now: it is an overflow account, or the share is used up.
+// tight reports whether the log of an account must not grow when it gets another
+// entry at now: the account is an overflow account, or the share is used up.
 func (c *class) tight(a *account.Account, now int64) bool {
 	if !c.isLog() {
 		return false
 	}
 	more := places(a.LogRoomAfter(now)) - places(a.LogRoom())
-	return c.spill || more > 0 && !c.pool.room(more)
+	return c.overflow || more > 0 && !c.pool.room(more)
 }
 
 func (c *class) isLog() bool { return c.rule.Algorithm == account.RollingLog }

@@ -22,7 +22,7 @@ func TestPool_SharesTheCapEvenly(t *testing.T) {
 	user, address := budgetPool(c, "a", false), budgetPool(c, "a", true)
 	assert.EqualValues(t, 30_002, user.region.cap, "three quarters")
 	assert.EqualValues(t, 10_000, address.region.cap, "a quarter, rounded down")
-	assert.NotEqual(t, user.region.sort, address.region.sort)
+	assert.NotEqual(t, user.region.id, address.region.id)
 	assert.EqualValues(t, 30_002/4-256, user.share(), "as if there were four")
 	assert.EqualValues(t, 10_000/4-256, address.share())
 	for _, name := range []string{"b", "c", "d"} {
@@ -32,7 +32,7 @@ func TestPool_SharesTheCapEvenly(t *testing.T) {
 	assert.Same(t, budgetPool(c, "e", false), budgetPool(c, "e", false))
 	assert.EqualValues(t, 30_002/5-256, user.share(), "five share it")
 	assert.EqualValues(t, 10_000/4-256, address.share(), "one of addresses")
-	user.spills.Add(7)
+	user.overflowLive.Add(7)
 	assert.EqualValues(t, 30_002/5-256+7, user.share(), "room is set aside until it is taken")
 
 	c = newCatalog(40_000, 256)
@@ -78,7 +78,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
 	assert.Same(t, first, c.class(number))
 	assert.EqualValues(t, 1, number, "0 is none")
-	assert.EqualValues(t, 1, first.fresh)
+	assert.EqualValues(t, 1, first.newPlaces)
 	spelled := limiter.PerSecond(5)
 	spelled.Burst = 5
 	same, again := c.pin(charge("a", "user", spelled), false)
@@ -88,9 +88,9 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	assert.True(t, first.is(&spelled))
 	seen := map[uint32]bool{number: true}
 	for _, other := range []struct {
-		charge *limiter.Charge
-		spill  bool
-		fresh  int64
+		charge   *limiter.Charge
+		overflow bool
+		places   int64
 	}{
 		{charge("a", "user", limiter.PerSecond(6)), false, 1},
 		{charge("a", "user", limiter.PerMinute(5)), false, 1},
@@ -104,18 +104,18 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), true, 2},
 		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 1, Per: time.Second}), true, 2},
 	} {
-		class, number := c.pin(other.charge, other.spill)
+		class, number := c.pin(other.charge, other.overflow)
 		assert.False(t, seen[number], "%+v", other)
 		seen[number] = true
-		assert.Equal(t, other.fresh, class.fresh)
-		assert.Equal(t, other.spill, class.spill)
+		assert.Equal(t, other.places, class.newPlaces)
+		assert.Equal(t, other.overflow, class.overflow)
 		assert.Equal(t, other.charge.Limit.Algorithm == limiter.RollingLog, class.isLog())
 		assert.Equal(t, other.charge.Key.Budget, class.pool.name)
-		sort := uint64(0)
+		id := uint64(0)
 		if other.charge.Key.Principal.Kind == kind.Address {
-			sort = 1
+			id = 1
 		}
-		assert.Equal(t, sort, class.pool.region.sort)
+		assert.Equal(t, id, class.pool.region.id)
 		if other.charge.Limit != limiter.PerSecond(5) {
 			assert.False(t, first.is(&other.charge.Limit), "%v", other.charge.Limit)
 		}
@@ -124,7 +124,7 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	assert.EqualValues(t, 1, first.refs.Load())
 }
 
-// Two requests that show a limit first, at once, must not number it twice.
+// Two requests that use a new limit at the same time must not number it twice.
 func TestCatalog_OneClassForRequestsAtOnce(t *testing.T) {
 	c := newCatalog(1000, 256)
 	id := classID{poolID: poolID{"a", false}, limit: limiter.Limit{Tokens: 1, Per: 1, Burst: 1}}
@@ -168,8 +168,8 @@ func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
 	}
 }
 
-// Two limiters may announce the same budget; the last to withdraw it gives its
-// share to the others.
+// Two limiters may plan the same budget. When the last one removes it, its share goes
+// to the others.
 func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
 	c := newCatalog(40_000, 256)
 	sharers := func() []int64 {
@@ -181,7 +181,7 @@ func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
 	assert.Equal(t, []int64{2, 2}, sharers(), "one of two")
 	a := budgetPool(c, "a", false)
 	assert.EqualValues(t, 15_000-256, a.share())
-	a.spill.Store(4)
+	a.overflowSize.Store(4)
 	assert.EqualValues(t, 15_000-4*256, a.share(), "overflow accounts of four places")
 	c.plan([]string{"a"}, -1)
 	assert.Equal(t, []int64{1, 1}, sharers(), "none is left")
@@ -199,7 +199,7 @@ func TestCatalog_CountsHowOftenABudgetIsPlanned(t *testing.T) {
 	assert.Equal(t, []int64{0, 0}, sharers())
 }
 
-// Budgets with names of their own, one after the other, leave nothing behind.
+// Budgets that are planned, used and removed one after the other leave nothing behind.
 func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
 	c := newCatalog(40_000, 256)
 	for i := range 3000 {
@@ -237,16 +237,16 @@ func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
 	assert.Zero(t, c.regions[1].pools.Load())
 }
 
-// A budget with logs sets more room aside for its overflow accounts, whose logs do
-// not grow.
+// A budget with logs reserves more places for its overflow accounts, whose logs do not
+// grow.
 func TestCatalog_LogsOfOverflowAccountsAreSmall(t *testing.T) {
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 9, Per: time.Second}
 	c := newCatalog(40_000, 256)
 	bucket, _ := c.pin(charge("a", "user", limiter.PerSecond(9)), true)
-	assert.EqualValues(t, 1, bucket.fresh)
-	assert.EqualValues(t, 1, bucket.pool.spill.Load())
+	assert.EqualValues(t, 1, bucket.newPlaces)
+	assert.EqualValues(t, 1, bucket.pool.overflowSize.Load())
 	own, _ := c.pin(charge("a", "user", log), false)
-	assert.EqualValues(t, 2, own.pool.spill.Load())
+	assert.EqualValues(t, 2, own.pool.overflowSize.Load())
 	shared, _ := c.pin(charge("a", "user", log), true)
 	for _, class := range []*class{own, shared} {
 		a, _ := account.Account{}.Under(&class.rule, 0)
@@ -254,7 +254,7 @@ func TestCatalog_LogsOfOverflowAccountsAreSmall(t *testing.T) {
 			a.Tight = class.tight(&a, now)
 			a.Debit(a.Used(now), now, 1)
 		}
-		assert.Equal(t, class.spill, places(a.LogRoom()) == 2)
+		assert.Equal(t, class.overflow, places(a.LogRoom()) == 2)
 	}
 	own.pool.region.cap = 0
 	a, _ := account.Account{}.Under(&own.rule, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// answer decides, debits and writes the results, with the locks held.
+// answer decides the request, debits and writes the results. The locks are held.
 func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Decision) {
 	allowed, changed := s.judge(draws, now)
 	if changed && take {
@@ -23,8 +23,8 @@ func (s *Store) answer(draws []draw, now int64, take bool, decision *limiter.Dec
 	}
 }
 
-// judge brings each account to now and decides it. It reports whether the request
-// is allowed, and whether an account is kept under another limit.
+// judge decides each account at now. It reports whether the request is allowed, and
+// whether a record has another limit than its charge.
 func (s *Store) judge(draws []draw, now int64) (allowed, changed bool) {
 	allowed = true
 	for i := range draws {
@@ -45,8 +45,8 @@ func (s *Store) judge(draws []draw, now int64) (allowed, changed bool) {
 	return allowed, changed
 }
 
-// convert brings an account that is not kept, or under another limit, to the
-// charge's limit.
+// convert sets the account of a draw that has no record, or one with another limit,
+// converted to the charge's limit.
 func (d *draw) convert(s *Store, now int64) {
 	if d.record != nil {
 		d.load(s.classes.class(d.record.class))
@@ -54,8 +54,8 @@ func (d *draw) convert(s *Store, now int64) {
 	d.account, d.used = d.account.Under(&d.class.rule, now)
 }
 
-// recount counts the places that the record takes now, where its log has grown or
-// shrunk, or is new.
+// recount adjusts the places that are counted for the record, if its log was added,
+// has grown or has shrunk.
 func (d *draw) recount(c *class) {
 	if more := places(d.account.LogRoom()) - d.places; more != 0 {
 		c.take(more)
@@ -68,8 +68,8 @@ func (d *draw) load(stored *class) {
 	d.places = places(d.account.LogRoom())
 }
 
-// debit takes the costs of an allowed request. Records are written before any is
-// added, which may move others.
+// debit debits an allowed request. It writes existing records before it adds new
+// ones, since adding may move records.
 func (s *Store) debit(draws []draw, now int64, take bool) {
 	added := false
 	for i := range draws {
@@ -95,8 +95,8 @@ func (s *Store) debit(draws []draw, now int64, take bool) {
 	}
 }
 
-// rebase carries the balances of accounts that cannot pay over to limits that
-// they show for the first time, so that they refill by those from now on.
+// rebase saves the accounts that cannot pay and whose limit has changed, so that they
+// refill by the new limit from now on.
 func (s *Store) rebase(draws []draw, now int64) {
 	for i := range draws {
 		d := &draws[i]
@@ -107,8 +107,7 @@ func (s *Store) rebase(draws []draw, now int64) {
 	}
 }
 
-// save writes the account to its record, counts the places that it takes then, and
-// moves it to the charge's class, under which it may be full earlier.
+// save writes the account to its record, under the charge's class.
 func (d *draw) save(s *Store, now int64) {
 	stored := d.class
 	if d.record.class != d.number {
@@ -116,20 +115,20 @@ func (d *draw) save(s *Store, now int64) {
 	}
 	d.shard.save(d.record, d.number, d.account, stored.isLog())
 	d.recount(d.class)
-	if stored != d.class {
-		d.shard.expect(d.name, now, &d.account)
+	if stored != d.class { // then it may be full earlier
+		d.shard.expectFull(d.fingerprint, now, &d.account)
 		d.class.refs.Add(1)
 		stored.unpin()
 	}
 }
 
-// addRecords adds records for the accounts that have none and were debited.
+// addRecords adds records for the debited accounts that have none.
 func (s *Store) addRecords(draws []draw, now int64) {
 	for i := range draws {
 		d := &draws[i]
 		if leads(draws, i) && d.record == nil && d.outcome == account.Allow && d.cost > 0 {
-			if !d.admitted { // an overflow account, for which room is set aside
-				d.class.take(d.class.fresh)
+			if !d.admitted { // an overflow account, whose places are reserved
+				d.class.take(d.class.newPlaces)
 			}
 			d.admitted = false
 			s.insert(d, now)
@@ -137,9 +136,9 @@ func (s *Store) addRecords(draws []draw, now int64) {
 	}
 }
 
-// insert adds a record for the account, whose place is taken already.
+// insert adds a record for the account. Its places are counted already.
 func (s *Store) insert(d *draw, now int64) {
-	r := record{high: d.name.high, low: d.name.low}
+	r := record{high: d.fingerprint.high, low: d.fingerprint.low}
 	d.shard.save(&r, d.number, d.account, false)
 	d.class.refs.Add(1)
 	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
@@ -156,13 +155,12 @@ func conclude(draws []draw, now int64, decision *limiter.Decision) {
 		}
 	}
 	p.Decide(decision)
-	for i := range draws { // which may come before their leads
+	for i := range draws { // a lead may come after the draws that it leads
 		draws[i].charge.Result = root(draws, i).charge.Result
 	}
 }
 
-// result writes the result of a charge whose account, as a, has used units used
-// at now.
+// result writes the result of a charge on the account a, of which used is used at now.
 func result(
 	c *limiter.Charge, a *account.Account, used account.Uint128, now int64, cost uint64,
 	outcome account.Outcome,
@@ -177,13 +175,12 @@ func result(
 	}
 }
 
-// receipts writes the receipts of the charges whose accounts paid, and takes away
-// what the others had.
+// receipts writes the receipts of the charges that were debited and clears the others.
 func receipts(draws []draw, now int64, allowed bool) {
 	for i := range draws {
-		lead, place := root(draws, i), uint64(ownPlace)
+		lead, place := root(draws, i), uint64(ownAccount)
 		if lead.overflow {
-			place = overflowPlace
+			place = overflowAccount
 		}
 		receipt(draws[i].charge, allowed && lead.outcome == account.Allow, now, place)
 	}

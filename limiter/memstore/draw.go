@@ -7,53 +7,55 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// draw is what one charge draws on its account. Charges that share an account
-// add up in the first of them, their lead.
+// draw is one charge while it is decided. The costs of charges on the same account are
+// added up in one of them, the lead: the first, or on an overflow account the strictest.
 type draw struct {
-	charge *limiter.Charge
-	shard  *shard
-	record *record // where the account is kept; nil while it is full
-	class  *class  // the charge's limit
-	name   fingerprint
-	cost   uint64
-	lead   int // index of the draw that stands for the account; its own at first
+	charge      *limiter.Charge
+	shard       *shard
+	record      *record     // nil if the account has none, which means that it is full
+	class       *class      // of the charge's limit
+	fingerprint fingerprint // of the key
+	cost        uint64      // of all charges that this one leads
+	lead        int         // index of the draw that leads this one, often its own
 
-	places  int64           // that record takes
+	places  int64           // of the record
 	account account.Account // at the instant of the request, under the charge's limit
-	used    account.Uint128
-	number  uint32 // of class
+	used    account.Uint128 // of the account
+	number  uint32          // of class
 	outcome account.Outcome
 
-	pinned   bool // class is held until the end of the request
-	admitted bool // a place for a new record is taken
-	homeless bool // there is no place for a new record
-	overflow bool // drawn on an overflow account
+	pinned   bool // class is unpinned when the request ends
+	admitted bool // places for a new record are taken
+	noRoom   bool // the share has no places for a new record
+	overflow bool // the account is an overflow account
 }
 
-// Where the account of a receipt is.
+// Values of Receipt.Place.
 const (
-	ownPlace = iota
-	overflowPlace
+	ownAccount = iota
+	overflowAccount
 )
 
-// place finds the shard and the name of each charge's account.
-func (s *Store) place(draws []draw, charges []limiter.Charge, locks *lockSet) {
+// prepare finds the fingerprint and the shard of each charge's account, and adds the
+// shards to locks.
+func (s *Store) prepare(draws []draw, charges []limiter.Charge, locks *lockSet) {
 	var last caller
 	for i := range draws {
 		d, c := &draws[i], &charges[i]
-		name, number := s.hash.key(&c.Key, &last)
-		d.charge, d.name, d.shard, d.cost, d.lead = c, name, s.addLock(locks, number), uint64(c.Cost), i
+		f, number := s.hash.key(&c.Key, &last)
+		d.charge, d.fingerprint, d.shard = c, f, s.addLock(locks, number)
+		d.cost, d.lead = uint64(c.Cost), i
 	}
 }
 
-// join adds up the charges of one key. One key with two limits, or both enforced
-// and shadow, is an error.
+// join adds up the charges of the same key. It is an error if they have different
+// limits, or if only some of them are shadows.
 func join(draws []draw) error {
 	for i := 1; i < len(draws); i++ {
 		d := &draws[i]
 		for j := range i {
 			first := &draws[j]
-			if first.name != d.name {
+			if first.fingerprint != d.fingerprint {
 				continue
 			}
 			if !same(first.charge.Limit, d.charge.Limit) || first.charge.Shadow != d.charge.Shadow {
@@ -67,13 +69,13 @@ func join(draws []draw) error {
 	return nil
 }
 
-// same reports whether the limits are equal, with their capacities spelled out.
+// same reports whether the limits are equal. A Burst of 0 is Tokens.
 func same(a, b limiter.Limit) bool {
 	a.Burst, b.Burst = a.Capacity(), b.Capacity()
 	return a == b
 }
 
-// join adds the draw up in lead.
+// join makes lead the lead of d and adds the cost of d to its cost.
 func (d *draw) join(lead *draw) {
 	d.lead = lead.lead
 	if lead.cost += d.cost; lead.cost < d.cost {
@@ -81,7 +83,7 @@ func (d *draw) join(lead *draw) {
 	}
 }
 
-// root returns the draw that stands for the account of the draw at i.
+// root returns the lead of the draw at i.
 func root(draws []draw, i int) *draw {
 	for draws[i].lead != i {
 		i = draws[i].lead
@@ -89,16 +91,16 @@ func root(draws []draw, i int) *draw {
 	return &draws[i]
 }
 
-// leads reports whether the draw at i stands for its account.
+// leads reports whether the draw at i is the lead of its account.
 func leads(draws []draw, i int) bool { return draws[i].lead == i }
 
-// locate finds the accounts. Where a new one has no place in its budget's share,
-// it looks for full accounts to drop, and else draws on an overflow account.
+// locate finds the account of each charge. If the share of a budget has no place for
+// a new account, see evictFull.
 func (s *Store) locate(draws []draw, now int64, take bool) error {
-	crowded := false
+	noRoom := false
 	for i := range draws {
 		d := &draws[i]
-		if !leads(draws, i) || d.kept(s) {
+		if !leads(draws, i) || d.find(s) {
 			continue
 		}
 		if err := d.charge.Limit.Validate(); err != nil {
@@ -107,19 +109,19 @@ func (s *Store) locate(draws []draw, now int64, take bool) error {
 		d.pin(s, false)
 		if d.record == nil {
 			d.admit()
-			crowded = crowded || d.homeless
+			noRoom = noRoom || d.noRoom
 		}
 	}
-	if crowded {
-		s.crowd(draws, now, take)
+	if noRoom {
+		s.evictFull(draws, now, take)
 	}
 	return nil
 }
 
-// kept finds the record of the draw, and reports whether the charge's limit is
-// the one that it is kept under: the common case.
-func (d *draw) kept(s *Store) bool {
-	d.record = d.shard.find(d.name)
+// find finds the record of the draw, and reports whether it is kept under the charge's
+// limit, which is the common case.
+func (d *draw) find(s *Store) bool {
+	d.record = d.shard.find(d.fingerprint)
 	if d.record == nil {
 		return false
 	}
@@ -128,17 +130,17 @@ func (d *draw) kept(s *Store) bool {
 	return d.class.is(&d.charge.Limit)
 }
 
-// admit takes a place for a new record, where one will be needed.
+// admit takes places for a new record, if the request may need one.
 func (d *draw) admit() {
-	room := d.class.pool.room(d.class.fresh)
+	room := d.class.pool.room(d.class.newPlaces)
 	if d.cost > 0 && room {
-		d.class.pool.add(d.class.fresh)
+		d.class.pool.add(d.class.newPlaces)
 		d.admitted = true
 	}
-	d.homeless = !room
+	d.noRoom = !room
 }
 
-// pin holds the class of the charge's limit until the end of the request.
+// pin sets the class of the draw and pins it until the request ends.
 func (d *draw) pin(s *Store, overflow bool) {
 	if d.pinned {
 		d.class.unpin()
@@ -147,12 +149,12 @@ func (d *draw) pin(s *Store, overflow bool) {
 	d.pinned = true
 }
 
-// release gives up what a request held: pins, and places that it did not use.
+// release unpins the classes, and gives back the places that were not used.
 func release(draws []draw) {
 	for i := range draws {
 		d := &draws[i]
 		if d.admitted {
-			d.class.pool.add(-d.class.fresh)
+			d.class.pool.add(-d.class.newPlaces)
 		}
 		if d.pinned {
 			d.class.unpin()

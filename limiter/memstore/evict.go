@@ -1,7 +1,8 @@
 package memstore
 
-// crowd finds places for the new accounts that were not admitted.
-func (s *Store) crowd(draws []draw, now int64, take bool) {
+// evictFull makes room for the new accounts that have none, by dropping accounts that
+// are full. A charge whose account still has no room uses an overflow account.
+func (s *Store) evictFull(draws []draw, now int64, take bool) {
 	for s.searchAll(draws, now) {
 		readmit(draws)
 	}
@@ -9,36 +10,36 @@ func (s *Store) crowd(draws []draw, now int64, take bool) {
 		if !leads(draws, i) {
 			continue
 		}
-		if s.relocate(draws, i); take && draws[i].overflow {
+		if s.useOverflow(draws, i); take && draws[i].overflow {
 			s.overflowTakes.Add(1)
 		}
 	}
 }
 
-// searchAll looks for places for the accounts that have none. It reports whether the
-// places must be given out again, because full accounts were dropped while an account
-// still has no place or was itself one of them. Without this, a Take could find places
-// that the Peek before it made but did not use.
+// searchAll searches once for each account that has no room. It reports whether all
+// places must be given out again: full accounts were dropped, and an account still has no
+// room or was dropped itself. Otherwise Take could use a place that the Peek before it
+// made and did not count.
 func (s *Store) searchAll(draws []draw, now int64) (again bool) {
 	dropped, missing := false, false
 	for i := range draws {
 		d := &draws[i]
-		if !d.homeless {
+		if !d.noRoom {
 			continue
 		}
 		found, some := s.search(d, now)
-		d.admitted, d.homeless = found && d.cost > 0, !found
-		if found && d.cost == 0 { // it needs no record
-			d.class.pool.add(-d.class.fresh)
+		d.admitted, d.noRoom = found && d.cost > 0, !found
+		if found && d.cost == 0 { // no record is needed
+			d.class.pool.add(-d.class.newPlaces)
 		}
 		dropped, missing = dropped || some, missing || !found
 	}
-	for i := range draws { // the search moved records
+	for i := range draws { // the searches moved and dropped records
 		d := &draws[i]
 		if d.record == nil {
 			continue
 		}
-		if d.record = d.shard.find(d.name); d.record == nil { // was full, and was dropped
+		if d.record = d.shard.find(d.fingerprint); d.record == nil {
 			d.pin(s, false)
 			missing = true
 		}
@@ -46,11 +47,11 @@ func (s *Store) searchAll(draws []draw, now int64) (again bool) {
 	return dropped && missing
 }
 
-// readmit gives out the places again, in the order of the charges.
+// readmit gives all places back and takes them again in the order of the charges.
 func readmit(draws []draw) {
 	for i := range draws {
 		if d := &draws[i]; d.admitted {
-			d.class.pool.add(-d.class.fresh)
+			d.class.pool.add(-d.class.newPlaces)
 			d.admitted = false
 		}
 	}
@@ -61,22 +62,22 @@ func readmit(draws []draw) {
 	}
 }
 
-// searched is how many blocks, besides its own, a new account looks through for
-// full accounts to drop.
-const searched = 8
+// searchBlocks is how many blocks a search looks through after the account's own.
+const searchBlocks = 8
 
-// search looks for a place, and reports whether it has taken one and whether it has
-// dropped accounts. The name says where, so that Take looks where Peek did. Where a
-// shard is busy it looks on, since waiting for a second lock could be for ever.
+// search drops full accounts until there is room for the account of d. It reports
+// whether it took places and whether it dropped accounts. The fingerprint determines the
+// blocks, so that Take searches where Peek did. A block whose shard is locked is skipped:
+// to wait for a second lock could be a deadlock.
 func (s *Store) search(d *draw, now int64) (found, dropped bool) {
 	if len(d.shard.directory) > 0 {
-		dropped = d.shard.sweep(d.shard.directory[d.shard.at(d.name)], now, s.classes)
+		dropped = d.shard.sweep(d.shard.directory[d.shard.at(d.fingerprint)], now, s.classes)
 	}
-	for i := range uint32(searched) {
-		if d.class.pool.admit(d.class.fresh) {
+	for i := range uint32(searchBlocks) {
+		if d.class.pool.admit(d.class.newPlaces) {
 			return true, dropped
 		}
-		other, at := &s.shards[uint8(d.name.low+i)&s.hash.mask], d.name.low>>8+i
+		other, at := &s.shards[uint8(d.fingerprint.low+i)&s.hash.mask], d.fingerprint.low>>8+i
 		switch {
 		case other == d.shard:
 			dropped = other.sweepNear(at, now, s.classes) || dropped
@@ -85,32 +86,34 @@ func (s *Store) search(d *draw, now int64) (found, dropped bool) {
 			other.mu.Unlock()
 		}
 	}
-	return d.class.pool.admit(d.class.fresh), dropped
+	return d.class.pool.admit(d.class.newPlaces), dropped
 }
 
-// relocate gives the draw at i an overflow account if there is no place for its own.
-func (s *Store) relocate(draws []draw, i int) {
+// useOverflow moves the draw at i to an overflow account if there is no room for its own.
+func (s *Store) useOverflow(draws []draw, i int) {
 	d := &draws[i]
-	if d.record != nil || d.admitted || !d.homeless {
+	if d.record != nil || d.admitted || !d.noRoom {
 		return
 	}
 	d.overflow = true
-	d.spill(s)
+	d.toOverflow(s)
 	for j := range i {
-		if o := &draws[j]; leads(draws, j) && o.overflow && o.shard == d.shard && o.name == d.name {
-			if !d.stricter(o) {
-				d.join(o)
-				return
-			}
-			o.join(d)
-			break
+		o := &draws[j]
+		if !leads(draws, j) || !o.overflow || o.shard != d.shard || o.fingerprint != d.fingerprint {
+			continue
 		}
+		if !d.stricter(o) {
+			d.join(o)
+			return
+		}
+		o.join(d)
+		break
 	}
-	d.record = d.shard.find(d.name)
+	d.record = d.shard.find(d.fingerprint)
 }
 
-// stricter reports whether d stands for an overflow account rather than o: one that
-// is enforced before a shadow, then one that holds less.
+// stricter reports whether d, rather than o, is the lead of an overflow account: an
+// enforced charge before a shadow, then the one with the smaller capacity.
 func (d *draw) stricter(o *draw) bool {
 	if d.charge.Shadow != o.charge.Shadow {
 		return o.charge.Shadow

@@ -11,16 +11,16 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// crowded is a store whose budgets have room for so many accounts, beside the
-// overflow accounts, and its clock.
-type crowded struct {
+// smallStore is a store in which each budget has room for a few accounts besides its
+// overflow accounts.
+type smallStore struct {
 	*Store
 	t   *testing.T
 	now time.Time
 }
 
-func newCrowded(t *testing.T, room int64) *crowded {
-	c := &crowded{t: t, now: time.Unix(1000, 0)}
+func newSmallStore(t *testing.T, room int64) *smallStore {
+	c := &smallStore{t: t, now: time.Unix(1000, 0)}
 	s := newStore(Config{MaxAccounts: 8000, Now: func() time.Time { return c.now }}, shardCount)
 	s.Capabilities().Plan([]string{"a", "b"}, nil) // with 3000 each, less 256
 	s.classes.regions[0].cap = 2 * (room + shardCount)
@@ -35,7 +35,7 @@ func on(budget, id, route string, cost int64) limiter.Charge {
 		Budget: budget, Principal: limiter.Principal{Kind: "user", ID: id}, Route: route}}
 }
 
-func (c *crowded) take(charges ...limiter.Charge) (limiter.Decision, []limiter.Charge) {
+func (c *smallStore) take(charges ...limiter.Charge) (limiter.Decision, []limiter.Charge) {
 	c.t.Helper()
 	d, err := c.Take(c.t.Context(), charges)
 	require.NoError(c.t, err)
@@ -43,46 +43,47 @@ func (c *crowded) take(charges ...limiter.Charge) (limiter.Decision, []limiter.C
 	return d, charges
 }
 
-// hurry is take without the audit.
-func (c *crowded) hurry(charge limiter.Charge) limiter.Decision {
+// takeUnaudited is take without the audit.
+func (c *smallStore) takeUnaudited(charge limiter.Charge) limiter.Decision {
 	d, err := c.Take(c.t.Context(), []limiter.Charge{charge})
 	require.NoError(c.t, err)
 	return d
 }
 
-func (c *crowded) requireOverflowTakes(n int64) {
+func (c *smallStore) requireOverflowTakes(n int64) {
 	c.t.Helper()
 	require.Equal(c.t, n, c.overflowTakes.Load())
 }
 
-// home returns where the account of an id in budget a is or would be.
-func (c *crowded) home(id string) (number int, name fingerprint) {
+// locate returns the shard and the fingerprint of an id's account in budget a.
+func (c *smallStore) locate(id string) (number int, name fingerprint) {
 	var draws [1]draw
 	var locks lockSet
-	c.place(draws[:], []limiter.Charge{on("a", id, "", 0)}, &locks)
+	c.prepare(draws[:], []limiter.Charge{on("a", id, "", 0)}, &locks)
 	for i := range c.shards {
 		if draws[0].shard == &c.shards[i] {
-			return i, draws[0].name
+			return i, draws[0].fingerprint
 		}
 	}
 	panic("there is one")
 }
 
-// elsewhere returns an id whose accounts are in another shard, an odd one or not.
-func (c *crowded) elsewhere(other string, odd bool) string {
-	not, _ := c.home(other)
+// inOtherShard returns an id whose accounts are in another shard than other's. The
+// number of that shard is odd if odd is true.
+func (c *smallStore) inOtherShard(other string, odd bool) string {
+	not, _ := c.locate(other)
 	for i := 0; ; i++ {
 		id := strconv.Itoa(i)
-		if number, _ := c.home(id); number != not && number%2 == 1 == odd {
+		if number, _ := c.locate(id); number != not && number%2 == 1 == odd {
 			return id
 		}
 	}
 }
 
 func TestStore_OverflowAccountsHaveRoomOfTheirOwn(t *testing.T) {
-	c := newCrowded(t, 10)
+	c := newSmallStore(t, 10)
 	for i := range 8000 {
-		d := c.hurry(on("a", strconv.Itoa(i), "", 1))
+		d := c.takeUnaudited(on("a", strconv.Itoa(i), "", 1))
 		if i < 10 {
 			require.True(t, d.Allowed())
 			c.requireOverflowTakes(0)
@@ -90,7 +91,7 @@ func TestStore_OverflowAccountsHaveRoomOfTheirOwn(t *testing.T) {
 	}
 	audit(t, c.Store)
 	p := c.classes.pool(poolID{"a", false})
-	assert.EqualValues(t, 256, p.spills.Load(), "one for each shard")
+	assert.EqualValues(t, 256, p.overflowLive.Load(), "one for each shard")
 	assert.EqualValues(t, 10+256, p.live.Load())
 	assert.EqualValues(t, 10+256, p.share())
 	c.requireOverflowTakes(7990)
@@ -101,7 +102,7 @@ func TestStore_OverflowAccountsHaveRoomOfTheirOwn(t *testing.T) {
 }
 
 func TestStore_CountsTakesOnOverflowAccounts(t *testing.T) {
-	c := newCrowded(t, 1)
+	c := newSmallStore(t, 1)
 	c.take(on("a", "first", "", 1))
 	_, err := c.Peek(t.Context(), []limiter.Charge{on("a", "second", "", 1)})
 	require.NoError(t, err)
@@ -122,8 +123,8 @@ func TestStore_CountsTakesOnOverflowAccounts(t *testing.T) {
 
 // Each result says whether its account is an overflow account, so that nobody is
 // shown what others have used.
-func TestStore_ResultsTellOverflowAccounts(t *testing.T) {
-	c := newCrowded(t, 1)
+func TestStore_ResultsMarkOverflowAccounts(t *testing.T) {
+	c := newSmallStore(t, 1)
 	_, charges := c.take(on("a", "first", "", 1))
 	assert.False(t, charges[0].Result.Overflow)
 	second := []limiter.Charge{on("a", "second", "", 1), on("b", "second", "", 1)}
@@ -146,7 +147,7 @@ func TestStore_ResultsTellOverflowAccounts(t *testing.T) {
 }
 
 func TestStore_ChargesOfOneOverflowAccountAddUp(t *testing.T) {
-	c := newCrowded(t, 1)
+	c := newSmallStore(t, 1)
 	c.take(on("a", "first", "", 1))
 	d, charges := c.take(on("a", "x", "r1", 1), on("a", "x", "r2", 1), on("a", "x", "r3", 1))
 	require.True(t, d.Allowed())
@@ -167,13 +168,13 @@ func TestStore_ChargesOfOneOverflowAccountAddUp(t *testing.T) {
 
 	c.now = c.now.Add(2 * time.Hour) // x may share its overflow account with one of the next
 	c.take(on("a", "first", "", 1))
-	other := c.elsewhere("z", true)
+	other := c.inOtherShard("z", true)
 	d, _ = c.take(on("a", "z", "", 2), on("a", other, "", 2))
 	assert.True(t, d.Allowed(), "of two shards they do not")
 }
 
 // One overflow account cannot have two limits: the strictest charge stands for
-// all, in any order, so that nothing gets through under another's name.
+// all, in any order, so that no charge gets around its own limit.
 func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
 	strict := on("a", "x", "r1", 2)
 	for name, loosen := range map[string]func(*limiter.Charge){
@@ -192,7 +193,7 @@ func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
 			{loose, strict, loose},
 		} {
 			t.Run(name, func(t *testing.T) {
-				c := newCrowded(t, 1)
+				c := newSmallStore(t, 1)
 				c.take(on("a", "first", "", 1))
 				if len(charges) == 3 {
 					for i := range charges {
@@ -215,10 +216,9 @@ func TestStore_TheStrictestChargeOfAnOverflowAccountStands(t *testing.T) {
 	}
 }
 
-// Only a request for a new account in the same block finds what is full there:
-// its own shard is locked to the search.
+// A search always includes the block of the new account, whose shard is locked already.
 func TestStore_AFullAccountOfTheBlockMakesRoom(t *testing.T) {
-	c := newCrowded(t, 1)
+	c := newSmallStore(t, 1)
 	c.take(on("a", "x", "r1", 3))
 	c.now = c.now.Add(time.Hour - 1)
 	c.take(on("a", "x", "r2", 1))
@@ -229,11 +229,11 @@ func TestStore_AFullAccountOfTheBlockMakesRoom(t *testing.T) {
 	c.requireOverflowTakes(1)
 }
 
-func TestStore_TheSearchComesRoundToEveryShard(t *testing.T) {
+func TestStore_TheSearchReachesEveryShard(t *testing.T) {
 	for _, odd := range []bool{false, true} {
-		c := newCrowded(t, 1)
-		full := c.elsewhere("x", odd)
-		number, name := c.home(full)
+		c := newSmallStore(t, 1)
+		full := c.inOtherShard("x", odd)
+		number, name := c.locate(full)
 		c.take(on("a", full, "", 1))
 		c.now = c.now.Add(time.Hour)
 		searches := 0
@@ -245,12 +245,11 @@ func TestStore_TheSearchComesRoundToEveryShard(t *testing.T) {
 	}
 }
 
-// The search for a place for one charge may drop the account of another, which is
-// full again.
-func TestStore_AnAccountThatIsDroppedMeanwhileIsMadeAgain(t *testing.T) {
+// The search for one charge may drop the full account of another charge.
+func TestStore_AnAccountThatItsOwnRequestDropsIsMadeAgain(t *testing.T) {
 	for _, test := range []struct{ room, overflow int64 }{{1, 1}, {2, 0}} {
 		t.Run(strconv.FormatInt(test.room, 10), func(t *testing.T) {
-			c := newCrowded(t, test.room)
+			c := newSmallStore(t, test.room)
 			c.take(on("a", "x", "", 1))
 			if test.room == 2 {
 				c.take(on("a", "x", "other", 1))
@@ -262,7 +261,7 @@ func TestStore_AnAccountThatIsDroppedMeanwhileIsMadeAgain(t *testing.T) {
 			assert.EqualValues(t, 2, charges[1].Result.Remaining)
 			c.requireOverflowTakes(test.overflow)
 			p := c.classes.pool(poolID{"a", false})
-			assert.Equal(t, test.overflow, p.spills.Load())
+			assert.Equal(t, test.overflow, p.overflowLive.Load())
 			for i := range charges {
 				charges[i].Cost = 0
 			}
@@ -274,7 +273,7 @@ func TestStore_AnAccountThatIsDroppedMeanwhileIsMadeAgain(t *testing.T) {
 }
 
 func TestStore_OneRequestTakesNoMorePlacesThanThereAre(t *testing.T) {
-	c := newCrowded(t, 1)
+	c := newSmallStore(t, 1)
 	c.take(on("a", "x", "r1", 1), on("a", "x", "r2", 1))
 	c.requireOverflowTakes(1)
 	c.take(on("b", "x", "r1", 0), on("b", "x", "r2", 1))

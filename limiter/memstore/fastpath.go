@@ -6,17 +6,17 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// Short ways for the common requests: each charge is on an account of its own,
-// which is kept, under the charge's limit, and is no log. They report whether that
-// was so; if not, nothing has happened and run decides.
+// The fast path decides the common requests: each charge has an account of its own,
+// which has a record with the charge's limit and is not a log. For other requests it
+// changes nothing and returns false; then run decides.
 
-// one decides one charge.
-func (s *Store) one(c *limiter.Charge, take bool, decision *limiter.Decision) bool {
+// decideOne decides a request of one charge, if the fast path can.
+func (s *Store) decideOne(c *limiter.Charge, take bool, decision *limiter.Decision) bool {
 	var last caller
-	name, number := s.hash.key(&c.Key, &last)
-	sh, read := &s.shards[number], s.readHook()
+	f, number := s.hash.key(&c.Key, &last)
+	sh, read := &s.shards[number], s.readNow()
 	sh.mu.Lock()
-	r, rule := s.find(sh, name, &c.Limit)
+	r, rule := s.findFast(sh, f, &c.Limit)
 	if r == nil {
 		sh.mu.Unlock()
 		return false
@@ -35,7 +35,7 @@ func (s *Store) one(c *limiter.Charge, take bool, decision *limiter.Decision) bo
 	sh.mu.Unlock()
 	result(c, &a, used, now, cost, outcome)
 	if take {
-		receipt(c, outcome == account.Allow, now, ownPlace)
+		receipt(c, outcome == account.Allow, now, ownAccount)
 	}
 	var p pick.Picker
 	p.Offer(c, used, rule.Capacity())
@@ -43,10 +43,10 @@ func (s *Store) one(c *limiter.Charge, take bool, decision *limiter.Decision) bo
 	return true
 }
 
-// find returns the record of a name and its limit, or nil where that is not l or
-// the account is a log.
-func (s *Store) find(sh *shard, name fingerprint, l *limiter.Limit) (*record, *account.Limit) {
-	r := sh.find(name)
+// findFast returns the record of f and its limit. It returns nil if there is none, if its
+// limit is not l, or if it is a log.
+func (s *Store) findFast(sh *shard, f fingerprint, l *limiter.Limit) (*record, *account.Limit) {
+	r := sh.find(f)
 	if r == nil {
 		return nil, nil
 	}
@@ -57,31 +57,33 @@ func (s *Store) find(sh *shard, name fingerprint, l *limiter.Limit) (*record, *a
 	return r, &class.rule
 }
 
-// few is how many charges have a short way.
-const few = 4
+// maxFast is the most charges of a request that the fast path decides.
+const maxFast = 4
 
-// hit is one of several charges.
+// hit is one of several charges on the fast path.
 type hit struct {
-	shard   *shard
-	record  *record
-	name    fingerprint
-	account account.Account
-	used    account.Uint128
-	outcome account.Outcome
+	shard       *shard
+	record      *record
+	fingerprint fingerprint
+	account     account.Account
+	used        account.Uint128
+	outcome     account.Outcome
 }
 
-// several decides a few charges.
-func (s *Store) several(charges []limiter.Charge, take bool, decision *limiter.Decision) bool {
-	var space [few]hit
+// decideSeveral decides a request of 2 to maxFast charges, if the fast path can.
+func (s *Store) decideSeveral(
+	charges []limiter.Charge, take bool, decision *limiter.Decision,
+) bool {
+	var space [maxFast]hit
 	var locks lockSet
 	var last caller
 	hits := space[:len(charges)]
 	for i := range hits {
 		h := &hits[i]
-		name, number := s.hash.key(&charges[i].Key, &last)
-		h.name, h.shard = name, s.addLock(&locks, number)
+		f, number := s.hash.key(&charges[i].Key, &last)
+		h.fingerprint, h.shard = f, s.addLock(&locks, number)
 	}
-	read := s.readHook()
+	read := s.readNow()
 	s.lock(&locks)
 	if !s.findAll(hits, charges) {
 		s.unlock(&locks)
@@ -98,7 +100,7 @@ func (s *Store) several(charges []limiter.Charge, take bool, decision *limiter.D
 		h, c := &hits[i], &charges[i]
 		result(c, &h.account, h.used, now, uint64(c.Cost), h.outcome)
 		if take {
-			receipt(c, allowed && h.outcome == account.Allow, now, ownPlace)
+			receipt(c, allowed && h.outcome == account.Allow, now, ownAccount)
 		}
 		p.Offer(c, h.used, h.account.Limit.Capacity())
 	}
@@ -106,12 +108,12 @@ func (s *Store) several(charges []limiter.Charge, take bool, decision *limiter.D
 	return true
 }
 
-// findAll finds what find does of each charge, and reports whether all are there
-// and none twice.
+// findAll finds the record of each charge, and reports whether the fast path can decide
+// all of them and no two are the same.
 func (s *Store) findAll(hits []hit, charges []limiter.Charge) bool {
 	for i := range hits {
 		h := &hits[i]
-		r, rule := s.find(h.shard, h.name, &charges[i].Limit)
+		r, rule := s.findFast(h.shard, h.fingerprint, &charges[i].Limit)
 		if r == nil {
 			return false
 		}
@@ -125,7 +127,7 @@ func (s *Store) findAll(hits []hit, charges []limiter.Charge) bool {
 	return true
 }
 
-// judgeAll decides the charges, and reports whether the request is allowed.
+// judgeAll decides each charge, and reports whether the request is allowed.
 func judgeAll(hits []hit, charges []limiter.Charge, now int64) bool {
 	allowed := true
 	for i := range hits {
@@ -137,7 +139,7 @@ func judgeAll(hits []hit, charges []limiter.Charge, now int64) bool {
 	return allowed
 }
 
-// debitAll debits what can be paid.
+// debitAll debits the charges that can pay.
 func debitAll(hits []hit, charges []limiter.Charge, now int64, take bool) {
 	for i := range hits {
 		h, cost := &hits[i], uint64(charges[i].Cost)

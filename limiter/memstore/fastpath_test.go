@@ -12,20 +12,19 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// short decides by the short way for so many charges, and reports whether there
-// was one.
-func short(s *Store, charges []limiter.Charge, take bool) (d limiter.Decision, decided bool) {
+// decideFast calls the fast path for the number of charges, and reports whether it
+// decided them.
+func decideFast(s *Store, charges []limiter.Charge, take bool) (d limiter.Decision, decided bool) {
 	if len(charges) == 1 {
-		decided = s.one(&charges[0], take, &d)
+		decided = s.decideOne(&charges[0], take, &d)
 	} else {
-		decided = s.several(charges, take, &d)
+		decided = s.decideSeveral(charges, take, &d)
 	}
 	return d, decided
 }
 
-// kept returns a store that keeps the accounts of charges on a to d, and charges
-// on them.
-func kept(t *testing.T) (*Store, []limiter.Charge) {
+// newKept returns a store that has records for four accounts, and a charge on each.
+func newKept(t *testing.T) (*Store, []limiter.Charge) {
 	now := time.Unix(1000, 0)
 	s, err := New(Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
@@ -39,30 +38,30 @@ func kept(t *testing.T) (*Store, []limiter.Charge) {
 	return s, charges
 }
 
-func TestStore_HasAShortWayToAccountsThatAreKept(t *testing.T) {
-	for n := 1; n <= few; n++ {
-		s, charges := kept(t)
+func TestFastPath_DecidesAccountsThatHaveRecords(t *testing.T) {
+	for n := 1; n <= maxFast; n++ {
+		s, charges := newKept(t)
 		charges = charges[:n]
 		for i := range charges {
 			charges[i].Receipt = limiter.Receipt{}
 		}
 		for _, take := range []bool{false, true} {
-			d, decided := short(s, charges, take)
+			d, decided := decideFast(s, charges, take)
 			require.True(t, decided, "of %d", n)
 			assert.True(t, d.Allowed())
 			for _, c := range charges {
 				assert.EqualValues(t, 1, c.Result.Remaining)
 				place, taken := c.Receipt.Place, c.Receipt.Valid
 				assert.Equal(t, take, taken)
-				assert.EqualValues(t, ownPlace, place)
+				assert.EqualValues(t, ownAccount, place)
 			}
 		}
 		audit(t, s)
 	}
 }
 
-// A short way that ends early has changed nothing and holds no lock.
-func TestStore_HasNoShortWayToAnyOther(t *testing.T) {
+// If the fast path does not decide a request, it has changed nothing and holds no lock.
+func TestFastPath_DecidesNoOthers(t *testing.T) {
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 3, Per: time.Hour}
 	for _, test := range []struct {
 		name   string
@@ -76,32 +75,32 @@ func TestStore_HasNoShortWayToAnyOther(t *testing.T) {
 		{"a log", func(c *limiter.Charge) { c.Key.Budget, c.Limit = "log", log }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, n := range []int{1, 3, few} { // of which the last is on a bucket
-				s, charges := kept(t)
+			for _, n := range []int{1, 3, maxFast} { // of which the last is on a bucket
+				s, charges := newKept(t)
 				charges = charges[:n]
 				logged := on("log", charges[n-1].Key.Principal.ID, "", 1)
 				logged.Limit = log
 				_, err := s.Take(t.Context(), []limiter.Charge{logged})
 				require.NoError(t, err)
 				test.change(&charges[n-1])
-				requireNoShortWay(t, s, charges)
+				requireNotFast(t, s, charges)
 			}
 		})
 	}
 	t.Run("one account twice", func(t *testing.T) {
 		for _, twice := range [][2]int{{0, 1}, {0, 3}, {1, 2}, {2, 3}} {
-			s, charges := kept(t)
+			s, charges := newKept(t)
 			charges[twice[1]] = charges[twice[0]]
-			requireNoShortWay(t, s, charges)
+			requireNotFast(t, s, charges)
 		}
 	})
 }
 
-func requireNoShortWay(t *testing.T, s *Store, charges []limiter.Charge) {
+func requireNotFast(t *testing.T, s *Store, charges []limiter.Charge) {
 	t.Helper()
 	before := slices.Clone(charges)
 	for _, take := range []bool{false, true} {
-		d, decided := short(s, charges, take)
+		d, decided := decideFast(s, charges, take)
 		require.False(t, decided)
 		require.Zero(t, d)
 		require.Equal(t, before, charges)
@@ -119,27 +118,26 @@ func requireNoShortWay(t *testing.T, s *Store, charges []limiter.Charge) {
 	}
 }
 
-// Whatever is asked, the short ways and the general one answer alike and leave the
-// same accounts.
-func TestStore_DecidesAlikeByAllWays(t *testing.T) {
+// The fast path and the general path answer alike and leave the same accounts.
+func TestFastPath_AnswersAsTheGeneralPathDoes(t *testing.T) {
 	general := func(s *Store, charges []limiter.Charge) (d limiter.Decision) {
 		require.NoError(t, s.run(make([]draw, len(charges)), charges, true, &d))
 		return d
 	}
-	shortly := func(s *Store, charges []limiter.Charge) limiter.Decision {
-		d, decided := short(s, charges, true)
+	fast := func(s *Store, charges []limiter.Charge) limiter.Decision {
+		d, decided := decideFast(s, charges, true)
 		require.True(t, decided)
 		return d
 	}
 	const costs = 5 // 0 to 4 of 2 that are left of 3
 	for i := range costs * costs * costs {
-		for n := 1; n <= few; n++ {
+		for n := 1; n <= maxFast; n++ {
 			var want, got answers
 			for _, way := range []struct {
 				decide  func(*Store, []limiter.Charge) limiter.Decision
 				answers *answers
-			}{{general, &want}, {shortly, &got}} {
-				s, charges := kept(t)
+			}{{general, &want}, {fast, &got}} {
+				s, charges := newKept(t)
 				charges = charges[:n]
 				for j, each := range []int{1, costs, costs * costs, 1}[:n] {
 					charges[j].Cost = int64(i / each % costs)
@@ -157,16 +155,16 @@ func TestStore_DecidesAlikeByAllWays(t *testing.T) {
 	}
 }
 
-// answers is what requests were told.
+// answers is the answers to some requests.
 type answers struct {
 	decisions []limiter.Decision
 	charges   []limiter.Charge
 }
 
-// Up to four charges do not allocate, whether their accounts are kept or full.
+// Up to four charges do not allocate, whether or not their accounts have records.
 func TestStore_AFewChargesDoNotAllocate(t *testing.T) {
-	for n := 1; n <= few; n++ {
-		s, charges := kept(t)
+	for n := 1; n <= maxFast; n++ {
+		s, charges := newKept(t)
 		charges = charges[:n]
 		var cost int64
 		decide := func(call func(context.Context, []limiter.Charge) (limiter.Decision, error)) func() {
@@ -195,15 +193,15 @@ func TestStore_ACostOf0WritesNothing(t *testing.T) {
 	charges := []limiter.Charge{on("a", "x", "", 1), on("b", "x", "", 1)}
 	_, err = s.Take(t.Context(), charges)
 	require.NoError(t, err)
-	now = now.Add(2 * time.Hour) // full again, and kept until there is need of room
+	now = now.Add(2 * time.Hour) // full again; the records stay until room is needed
 	for n := 1; n <= len(charges); n++ {
 		draws := make([]draw, n)
-		s.place(draws, charges[:n], new(lockSet))
-		kept := draws[0].shard.find(draws[0].name).state
+		s.prepare(draws, charges[:n], new(lockSet))
+		kept := draws[0].shard.find(draws[0].fingerprint).state
 		charges[0].Cost, charges[1].Cost = 0, 0
-		_, decided := short(s, charges[:n], true)
+		_, decided := decideFast(s, charges[:n], true)
 		require.True(t, decided)
-		require.Equal(t, kept, draws[0].shard.find(draws[0].name).state)
+		require.Equal(t, kept, draws[0].shard.find(draws[0].fingerprint).state)
 	}
 }
 

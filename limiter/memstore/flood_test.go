@@ -15,8 +15,8 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// floods is how many keys an attacker invents: ten million, fewer with -short
-// and with the race detector.
+// floods returns how many keys an attacker invents: ten million, or fewer with -short or
+// the race detector.
 func floods() int {
 	if testing.Short() {
 		return 1_000_000 / slowdown

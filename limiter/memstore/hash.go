@@ -9,112 +9,114 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// fingerprint stands for a key: 96 bits, of which high also says where in its
-// shard the record is.
+// fingerprint is a 96-bit hash of a key. The bits of high also choose the block and the
+// slot of the record.
 type fingerprint struct {
 	high uint64
 	low  uint32
 }
 
-// hasher makes fingerprints by the runtime's keyed hash. Each part of a key is
-// hashed by itself and weighed by its place, so that no two parts run into one
-// another. What callers bring (tenant, id, workload) is hashed twice, by two
-// seeds; the names that the service gives (budget, kind, route), which nobody
-// can make up, once, and mostly not even that: they are few, and known.
+// hasher makes fingerprints with the runtime's keyed hash. Each part of a key is
+// hashed alone and multiplied by the weight of that part, so that equal strings in two
+// parts differ. Parts that depend on the caller (tenant, id, workload) are hashed
+// twice, with two seeds. The names that the service chooses (budget, kind, route) are
+// hashed once, since no caller can invent them, and the lanes of most are cached.
 type hasher struct {
 	a, b  maphash.Seed
 	mask  uint8                      // shards in use, less 1
-	known [256]atomic.Pointer[names] // those that came first stay
+	known [256]atomic.Pointer[names] // a cache; entries are never evicted
 }
 
 func (h *hasher) start(shards int) {
 	h.a, h.b, h.mask = maphash.MakeSeed(), maphash.MakeSeed(), uint8(shards-1)
 }
 
-// lanes is the sums of some parts of a key under both seeds.
+// lanes is the weighted sums of the hashes of some parts of a key.
 type lanes struct{ a, b uint64 }
 
 func (l lanes) add(m lanes) lanes { return lanes{l.a + m.a, l.b + m.b} }
 
-// place is the odd weights of one part in both lanes.
-type place struct{ a, b uint64 }
+// weight is the factors of one part in both lanes. They are odd, so that a product
+// loses no bits of a hash.
+type weight struct{ a, b uint64 }
 
 var (
-	placeBudget   = place{0x9e3779b97f4a7c15, 0x8ebc6af09c88c6e3}
-	placeKind     = place{0xbf58476d1ce4e5b9, 0x589965cc75374cc3}
-	placeTenant   = place{0x94d049bb133111eb, 0x1d8e4e27c47d124f}
-	placeID       = place{0xd6e8feb86659fd93, 0xeb44accab455d165}
-	placeRoute    = place{0xa0761d6478bd642f, 0x9c6e6877736c46e3}
-	placeWorkload = place{0xe7037ed1a0b428db, 0xc2b2ae3d27d4eb4f}
-	placeOverflow = place{0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53}
+	weightBudget   = weight{0x9e3779b97f4a7c15, 0x8ebc6af09c88c6e3}
+	weightKind     = weight{0xbf58476d1ce4e5b9, 0x589965cc75374cc3}
+	weightTenant   = weight{0x94d049bb133111eb, 0x1d8e4e27c47d124f}
+	weightID       = weight{0xd6e8feb86659fd93, 0xeb44accab455d165}
+	weightRoute    = weight{0xa0761d6478bd642f, 0x9c6e6877736c46e3}
+	weightWorkload = weight{0xe7037ed1a0b428db, 0xc2b2ae3d27d4eb4f}
+	weightOverflow = weight{0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53}
 )
 
-// named adds a name that the service gives; an empty one adds nothing.
-func (h *hasher) named(l lanes, name string, at *place) lanes {
+// addName adds a name that the service chooses; an empty one adds nothing.
+func (h *hasher) addName(l lanes, name string, w *weight) lanes {
 	if name == "" {
 		return l
 	}
 	v := maphash.String(h.a, name)
-	return lanes{l.a + v*at.a, l.b + bits.RotateLeft64(v, 32)*at.b}
+	return lanes{l.a + v*w.a, l.b + bits.RotateLeft64(v, 32)*w.b}
 }
 
-// brought adds a part that the caller brings; an empty one adds nothing.
-func (h *hasher) brought(l lanes, part string, at *place) lanes {
+// addPart adds a part that depends on the caller; an empty one adds nothing.
+func (h *hasher) addPart(l lanes, part string, w *weight) lanes {
 	if part == "" {
 		return l
 	}
 	return lanes{
-		l.a + maphash.String(h.a, part)*at.a,
-		l.b + maphash.String(h.b, part)*at.b,
+		l.a + maphash.String(h.a, part)*w.a,
+		l.b + maphash.String(h.b, part)*w.b,
 	}
 }
 
-// names is the names that the service gives in a key, and their lanes.
+// names is the names in a key that the service chooses, and their lanes.
 type names struct {
 	budget, kind, route string
 	lanes               lanes
 }
 
-// names returns the lanes of the names in k. Equal strings at one address, as a
-// service's names are, compare faster than they hash.
+// names returns the lanes of the names in k, from the cache if they are there. To compare
+// strings with the same address, which a service's names usually are, is faster than
+// to hash them.
 func (h *hasher) names(k *limiter.Key) lanes {
 	i := 31*len(k.Budget) + 7*len(k.Route) + 3*len(k.Principal.Kind)
 	if n := len(k.Route); n > 0 {
 		i += int(k.Route[n-1]) + int(k.Route[n/2])
 	}
-	place := &h.known[i%len(h.known)]
-	n := place.Load()
+	slot := &h.known[i%len(h.known)]
+	n := slot.Load()
 	if n != nil && n.budget == k.Budget && n.route == k.Route && n.kind == k.Principal.Kind {
 		return n.lanes
 	}
-	l := h.named(lanes{}, k.Budget, &placeBudget)
-	l = h.named(l, k.Principal.Kind, &placeKind)
-	l = h.named(l, k.Route, &placeRoute)
+	l := h.addName(lanes{}, k.Budget, &weightBudget)
+	l = h.addName(l, k.Principal.Kind, &weightKind)
+	l = h.addName(l, k.Route, &weightRoute)
 	if n == nil {
-		place.Store(&names{k.Budget, k.Principal.Kind, k.Route, l})
+		slot.Store(&names{k.Budget, k.Principal.Kind, k.Route, l})
 	}
 	return l
 }
 
-// caller is the lanes of a key's tenant and id.
+// caller is the lanes of the tenant and the id of a principal.
 type caller struct {
 	principal *limiter.Principal // nil: none yet
 	tenant    lanes              // of the tenant alone
 	lanes     lanes
 }
 
-// key returns the fingerprint of a key and the number of its shard. It keeps the
-// caller in last, for the request's next key.
+// key returns the fingerprint of a key and the number of its shard. It keeps the lanes of
+// the principal in last, since the next key of a request often has the same one.
 func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
 	p := &k.Principal
 	if q := last.principal; q == nil || q.ID != p.ID || q.Tenant != p.Tenant {
 		last.principal = p
-		last.tenant = h.brought(lanes{}, p.Tenant, &placeTenant)
-		last.lanes = h.brought(last.tenant, p.ID, &placeID)
+		last.tenant = h.addPart(lanes{}, p.Tenant, &weightTenant)
+		last.lanes = h.addPart(last.tenant, p.ID, &weightID)
 	}
 	l := h.names(k).add(last.lanes)
 	if k.Workload != "" {
-		l = h.brought(l, k.Workload, &placeWorkload)
+		l = h.addPart(l, k.Workload, &weightWorkload)
 	}
 	f := l.fingerprint()
 	if p.Kind == kind.Address && p.Tenant != "" {
@@ -123,11 +125,11 @@ func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
 	return f, last.lanes.shard(f) & h.mask
 }
 
-// shard returns the number of the shard of the key f. Its tenant and id choose it,
-// so that the budgets of one caller need one lock. For an address it is the
-// network (the tenant) alone: the addresses of one network share a shard and so its
-// overflow accounts, and cannot use up those of other networks. Without either, the
-// whole key chooses.
+// shard returns the number of the shard of the key f, whose tenant and id have the lanes
+// p, so that all budgets of one caller need one lock. For an address, p is that of the
+// network (the tenant) alone: the addresses of one network share one shard and its
+// overflow accounts, and cannot use up those of other networks. A key without tenant
+// and id is distributed by its fingerprint.
 func (p lanes) shard(f fingerprint) uint8 {
 	if p.a == 0 {
 		return uint8(f.high >> 56)
@@ -135,15 +137,15 @@ func (p lanes) shard(f fingerprint) uint8 {
 	return uint8(p.a >> 56)
 }
 
-// overflow returns the fingerprint of a budget's overflow accounts, of which
-// each shard has one.
+// overflow returns the fingerprint of a budget's overflow accounts. Each shard has one.
 func (h *hasher) overflow(p *pool) fingerprint {
-	l := h.named(lanes{}, p.name, &placeOverflow)
-	l.b += p.region.sort << 32
+	l := h.addName(lanes{}, p.name, &weightOverflow)
+	l.b += p.region.id << 32
 	return l.fingerprint()
 }
 
-// fingerprint mixes the lanes: the upper bits of sums depend on all below.
+// fingerprint mixes the lanes. The upper bits of a sum depend on all bits below them, so
+// the upper half of b is mixed into the lower half of a.
 func (l lanes) fingerprint() fingerprint {
 	return fingerprint{l.a ^ l.b>>32, uint32(bits.ReverseBytes64(l.b))}
 }

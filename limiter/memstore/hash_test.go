@@ -35,8 +35,8 @@ func (h *hasher) name(k limiter.Key) fingerprint {
 	return f
 }
 
-// Each third of a fingerprint depends on each part of a key, so that no part is
-// told apart by fewer than the 96 bits.
+// Each third of a fingerprint depends on each part of a key, so that all 96 bits
+// distinguish the values of a part.
 func TestHasher_AllBitsDependOnEachPart(t *testing.T) {
 	h := newHasher()
 	for name, set := range keyParts {
@@ -59,8 +59,8 @@ func TestHasher_AllBitsDependOnEachPart(t *testing.T) {
 	}
 }
 
-// What stands in one part is not taken for the same in another, nor for nothing.
-func TestHasher_TellsThePartsApart(t *testing.T) {
+// A string in one part of a key differs from the same in another part and from none.
+func TestHasher_DistinguishesTheParts(t *testing.T) {
 	h := newHasher()
 	seen := map[fingerprint]string{h.name(limiter.Key{}): "none"}
 	for name, set := range keyParts {
@@ -72,15 +72,15 @@ func TestHasher_TellsThePartsApart(t *testing.T) {
 	}
 	for i := range 40 {
 		name := strings.Repeat("x", 1+i/2)
-		f := h.overflow(&pool{name: name, region: &region{sort: uint64(i % 2)}})
+		f := h.overflow(&pool{name: name, region: &region{id: uint64(i % 2)}})
 		assert.Empty(t, seen[f], "the overflow account of %s", name)
 		seen[f] = "overflow account of " + name
 	}
 }
 
-// A key has one name and one shard, whatever keys came before it, and shares the
-// name with no other.
-func TestHasher_NamesAKeyAlikeWhateverItHasSeen(t *testing.T) {
+// A key has one fingerprint and one shard, whatever keys came before it, and no other
+// key has the same fingerprint.
+func TestHasher_CachesChangeNoFingerprint(t *testing.T) {
 	h := newHasher()
 	parts := [...]string{"", "x", "y", "xy"}
 	seen := map[fingerprint]bool{}
@@ -101,15 +101,15 @@ func TestHasher_NamesAKeyAlikeWhateverItHasSeen(t *testing.T) {
 
 func TestHasher_AnEmptyPartAddsNothing(t *testing.T) {
 	h, l := newHasher(), lanes{3, 4}
-	assert.Equal(t, l, h.named(l, "", &placeRoute))
-	assert.Equal(t, l, h.brought(l, "", &placeID))
+	assert.Equal(t, l, h.addName(l, "", &weightRoute))
+	assert.Equal(t, l, h.addPart(l, "", &weightID))
 }
 
-// A product with an odd number loses nothing of a hash, one with an even does.
+// A product with an odd number loses no bits of a hash, one with an even number does.
 func TestHasher_WeighsPartsByOddNumbers(t *testing.T) {
 	seen := map[uint64]bool{}
-	for _, at := range []place{
-		placeBudget, placeKind, placeTenant, placeID, placeRoute, placeWorkload, placeOverflow,
+	for _, at := range []weight{
+		weightBudget, weightKind, weightTenant, weightID, weightRoute, weightWorkload, weightOverflow,
 	} {
 		for _, weight := range []uint64{at.a, at.b} {
 			assert.EqualValues(t, 1, weight%2, "%#x", weight)
@@ -136,8 +136,8 @@ func TestHasher_KeepsTheCallerForTheNextKey(t *testing.T) {
 	}
 }
 
-// places returns the names that are kept, by their places.
-func (h *hasher) places() map[int]*names {
+// cached returns the names in the cache, by their index.
+func (h *hasher) cached() map[int]*names {
 	found := map[int]*names{}
 	for i := range h.known {
 		if n := h.known[i].Load(); n != nil {
@@ -147,14 +147,14 @@ func (h *hasher) places() map[int]*names {
 	return found
 }
 
-func TestHasher_KeepsTheFirstNamesOfAPlace(t *testing.T) {
+func TestHasher_NeverEvictsNamesFromTheCache(t *testing.T) {
 	h := newHasher()
 	first := limiter.Key{Budget: "a", Route: "r", Principal: limiter.Principal{Kind: "k"}}
 	f := h.name(first)
-	kept := h.places()
+	kept := h.cached()
 	require.Len(t, kept, 1)
 	for i, n := range kept {
-		for _, second := range []limiter.Key{ // which have the same place
+		for _, second := range []limiter.Key{ // which have the same index
 			{Budget: "b", Route: "r", Principal: limiter.Principal{Kind: "k"}},
 			{Budget: "a", Route: "r", Principal: limiter.Principal{Kind: "l"}},
 		} {
@@ -167,8 +167,8 @@ func TestHasher_KeepsTheFirstNamesOfAPlace(t *testing.T) {
 	}
 }
 
-// A service's names have places of their own, mostly, so that they need no hash.
-func TestHasher_KeepsTheNamesOfAService(t *testing.T) {
+// At least half of a service's names are cached.
+func TestHasher_CachesTheNamesOfAService(t *testing.T) {
 	h := newHasher()
 	const routes = 26
 	for i := range routes {
@@ -177,11 +177,11 @@ func TestHasher_KeepsTheNamesOfAService(t *testing.T) {
 				Principal: limiter.Principal{Kind: "user"}})
 		}
 	}
-	assert.GreaterOrEqual(t, len(h.places()), routes, "of %d", 2*routes)
+	assert.GreaterOrEqual(t, len(h.cached()), routes, "of %d", 2*routes)
 }
 
-// A caller's budgets have one shard, callers have all shards, and so have keys of
-// no caller.
+// All budgets of a caller are in one shard. Callers, and keys without a caller, are
+// distributed over all shards.
 func TestHasher_ChoosesTheShardByTheCaller(t *testing.T) {
 	h := newHasher()
 	shardOf := func(k limiter.Key) uint8 {
@@ -202,8 +202,8 @@ func TestHasher_ChoosesTheShardByTheCaller(t *testing.T) {
 	assert.Len(t, routes, shardCount)
 }
 
-// Addresses of one network have one shard, and so has the network. Other callers,
-// and addresses without a network, have those of their own.
+// All addresses of a network, and the network itself, are in one shard. Other callers,
+// and addresses without a network, are distributed.
 func TestHasher_ChoosesTheShardOfAnAddressByItsNetwork(t *testing.T) {
 	h := newHasher()
 	for _, test := range []struct {

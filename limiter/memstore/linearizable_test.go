@@ -240,10 +240,10 @@ func TestStore_IsLinearizable(t *testing.T) {
 	}
 }
 
-// torn is a store that looks first and takes the charges one by one.
-type torn struct{ limiter.Store }
+// nonAtomic is a store whose Take peeks first and then takes the charges one by one.
+type nonAtomic struct{ limiter.Store }
 
-func (s torn) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+func (s nonAtomic) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
 	d, err := s.Store.Peek(ctx, charges)
 	if err != nil || !d.Allowed() {
 		return d, err
@@ -257,20 +257,20 @@ func (s torn) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decis
 	return d, nil
 }
 
-// Settle forgives what Take has torn.
-func (s torn) Settle(ctx context.Context, charges []limiter.Charge) error {
+// Settle ignores the error for a charge that Take did not debit.
+func (s nonAtomic) Settle(ctx context.Context, charges []limiter.Charge) error {
 	_ = s.Store.Settle(ctx, charges)
 	return nil
 }
 
-// Without this the test above might find nothing because it looks at nothing.
-func TestStore_ThatIsTornIsNotLinearizable(t *testing.T) {
+// This shows that the test above can fail.
+func TestLinearizable_NoticesAStoreThatIsNotAtomic(t *testing.T) {
 	for seed := range uint64(200) {
 		now := &clock{}
-		store := torn{newStore(t, memstore.Config{Now: now.now})}
+		store := nonAtomic{newStore(t, memstore.Config{Now: now.now})}
 		if !linearizable(t, store, now, false, seed) {
 			return
 		}
 	}
-	assert.Fail(t, "200 histories of a torn store look linearizable")
+	assert.Fail(t, "200 histories of a store that is not atomic look linearizable")
 }

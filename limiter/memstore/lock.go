@@ -2,14 +2,14 @@ package memstore
 
 import "math/bits"
 
-// lockSet is the shards that one request locks: often only one.
+// lockSet is the set of shards that one request locks, often a single one.
 type lockSet struct {
-	only *shard                  // nil where there are several, or none
-	many [shardCount / 64]uint64 // a bit for each
-	n    int
+	only *shard                  // the shard, if there is exactly one
+	many [shardCount / 64]uint64 // a bit for each shard
+	n    int                     // the number of shards
 }
 
-// addLock adds a shard and returns it.
+// addLock adds the shard with this number to the set and returns it.
 func (s *Store) addLock(set *lockSet, number uint8) *shard {
 	added := &s.shards[number]
 	if set.only == added {
@@ -27,7 +27,7 @@ func (s *Store) addLock(set *lockSet, number uint8) *shard {
 	return added
 }
 
-// lock locks in ascending order, so that requests cannot wait for one another.
+// lock locks the shards in ascending order, so that two requests cannot deadlock.
 func (s *Store) lock(set *lockSet) {
 	if set.only != nil {
 		set.only.mu.Lock()

@@ -53,6 +53,6 @@ func TestLockSet_LocksWhatWasAddedAndNoMore(t *testing.T) {
 // A cache line holds 64 bytes, on most machines, and begins anywhere in a Store.
 func TestShard_SharesNoCacheLineWithItsNeighbour(t *testing.T) {
 	var s shard
-	end := unsafe.Offsetof(s.spare) + unsafe.Sizeof(s.spare)
+	end := unsafe.Offsetof(s.freeLogs) + unsafe.Sizeof(s.freeLogs)
 	assert.GreaterOrEqual(t, unsafe.Sizeof(s)-end, uintptr(64))
 }

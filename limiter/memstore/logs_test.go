@@ -11,17 +11,17 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// setAsideForLogs sets aside the room that overflow accounts need once budget a has
-// a log, and adds as much to the cap.
-func (c *crowded) setAsideForLogs() *pool {
+// reserveForLogs makes budget a reserve the places that overflow logs need, and adds as
+// many to the cap.
+func (c *smallStore) reserveForLogs() *pool {
 	p := c.classes.pool(poolID{"a", false})
-	p.spill.Store(2)
+	p.overflowSize.Store(2)
 	p.region.cap += 2 * shardCount
 	return p
 }
 
-// A log grows while there is room for it. Then it keeps the room that it has, and
-// is stricter for it, never looser.
+// A log grows while its share has room. Then it merges entries, which makes it stricter,
+// never looser.
 func TestStore_ALogGrowsWhileThereIsRoom(t *testing.T) {
 	const tokens = 40
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: tokens, Per: time.Hour}
@@ -30,8 +30,8 @@ func TestStore_ALogGrowsWhileThereIsRoom(t *testing.T) {
 		{9, 7}, {7, 7}, {6, 5}, {3, 3}, {2, 2},
 	} {
 		t.Run(strconv.FormatInt(test.room, 10), func(t *testing.T) {
-			c := newCrowded(t, test.room)
-			p := c.setAsideForLogs()
+			c := newSmallStore(t, test.room)
+			p := c.reserveForLogs()
 			charge := on("a", "x", "", 1)
 			charge.Limit = log
 			for i := range int64(17) {
@@ -65,7 +65,7 @@ func TestStore_AChangeToALogKeepsWhatWasUsed(t *testing.T) {
 		{"a bucket then", log(8, time.Hour), limiter.PerHour(8), 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newCrowded(t, 1000)
+			c := newSmallStore(t, 1000)
 			charge := on("a", "x", "", 2)
 			charge.Limit = test.first
 			c.take(charge)

@@ -14,32 +14,31 @@ import (
 
 // Config is the shape of a [Store]; the zero Config is usable.
 type Config struct {
-	// MaxAccounts bounds the memory: about 50 bytes for each, and 250 more for each
-	// limit that differs; 0 means 1,000,000. A rolling log counts as two or more, by
-	// the entries that it holds, of about 60 bytes each. A quarter is for addresses,
-	// the rest for all others, and the budgets share each part evenly. Overflow
-	// accounts exceed it if there are more budgets than accounts, and those of budgets
-	// that come when others hold it all; see the package comment.
+	// MaxAccounts bounds the memory: about 50 bytes for each account, and 250 more for
+	// each different limit. 0 means 1,000,000. A rolling log counts as two or more
+	// accounts, depending on its entries. A quarter of MaxAccounts is for addresses, the
+	// rest for all other callers, and the budgets share each part evenly. Overflow
+	// accounts can exceed it; see the package comment.
 	MaxAccounts int
-	// Now is the clock, for tests and replay; nil is the real one: the wall time
-	// at New plus monotonic time. It is called with no lock held.
+	// Now is the clock, for tests and replay. Nil is the real clock: the wall time at
+	// New plus monotonic time. Now is called with no lock held.
 	Now func() time.Time
 }
 
 // Store is a [limiter.Store] in memory. It never fails, and holds every valid
 // limit exactly. A decision reads the clock once, hashes each budget's key once and
-// mostly takes one lock. For a new account while its share is used up it looks
-// through nine blocks, whose shards it locks one at a time if they are free. Up to
-// four charges do not allocate, unless a block or a log grows.
+// usually takes one lock. If the share of a new account is used up, the decision
+// searches up to nine blocks for full accounts to drop, and skips shards that are
+// locked. Up to four charges do not allocate, unless a block or a log grows.
 //
 // It is safe for concurrent use. The zero Store is not usable, see [New]: a Limiter
 // refuses it. Not shared between processes: each process counts on its own.
 type Store struct {
 	hash    hasher
-	now     func() time.Time // the user's clock; nil is the real one
-	latest  atomic.Int64     // the latest instant that the user's clock gave
-	start   time.Time        // the real clock is base, which start is in nanoseconds,
-	base    int64            // plus the monotonic time since then
+	now     func() time.Time // Config.Now; nil is the real clock
+	latest  atomic.Int64     // the latest instant that now returned
+	start   time.Time        // when the store was made
+	base    int64            // start in Unix nanoseconds; now = base + time.Since(start)
 	classes *catalog
 	shards  [shardCount]shard
 
@@ -79,8 +78,8 @@ func (s *Store) Check(l limiter.Limit) error {
 	return l.Validate()
 }
 
-// Capabilities says that the store never fails, and how limiters plan, reset and
-// count its accounts; see [limiter.Capabilities].
+// Capabilities returns the optional functions of the store; see
+// [limiter.Capabilities]. The store never fails.
 func (s *Store) Capabilities() limiter.Capabilities {
 	return limiter.Capabilities{Name: "memory", NeverFails: true, Reset: s.Reset, Plan: s.plan,
 		Accounts: func() (live, overflowTakes int64) {
@@ -90,16 +89,16 @@ func (s *Store) Capabilities() limiter.Capabilities {
 }
 
 // plan changes which budgets will be charged, so that they share the memory evenly
-// from the start. Until it is called the store reckons with four budgets. Those
-// that are removed get no share; what they hold goes as it fills up.
+// from the start. Until it is called, the store assumes at least four budgets. A budget
+// that is removed has no share any more; its accounts are dropped when they are full.
 func (s *Store) plan(add, remove []string) {
 	s.classes.plan(add, 1)
 	s.classes.plan(remove, -1)
 }
 
 // Take decides the charges together and debits all or none; see [limiter.Store].
-// The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
-// is not valid, or ctx's own where it has ended.
+// The error is a *[limiter.CostError] or *[limiter.ConfigError] if a charge is not
+// valid, or ctx.Err() if ctx has ended.
 func (s *Store) Take(
 	ctx context.Context, charges []limiter.Charge,
 ) (decision limiter.Decision, err error) {
@@ -126,31 +125,32 @@ func (s *Store) decide(
 		return err
 	}
 	switch n := len(charges); {
-	case n == 1 && s.one(&charges[0], take, decision):
+	case n == 1 && s.decideOne(&charges[0], take, decision):
 		return nil
-	case n > 1 && n <= few && s.several(charges, take, decision):
+	case n > 1 && n <= maxFast && s.decideSeveral(charges, take, decision):
 		return nil
-	case n == 1: // the sizes that spare the common requests an allocation
+	case n == 1: // an array of constant size is not allocated
 		var draws [1]draw
 		return s.run(draws[:], charges, take, decision)
-	case n <= few:
-		var draws [few]draw
+	case n <= maxFast:
+		var draws [maxFast]draw
 		return s.run(draws[:n], charges, take, decision)
 	default:
 		return s.run(make([]draw, n), charges, take, decision)
 	}
 }
 
-// run is one request: one set of locks, one instant.
+// run decides a request that the fast path does not. It holds all locks of the
+// request at the same time, and uses one instant.
 func (s *Store) run(
 	draws []draw, charges []limiter.Charge, take bool, decision *limiter.Decision,
 ) error {
 	var locks lockSet
-	s.place(draws, charges, &locks)
+	s.prepare(draws, charges, &locks)
 	if err := join(draws); err != nil {
 		return err
 	}
-	read := s.readHook()
+	read := s.readNow()
 	s.lock(&locks)
 	now := s.instant(read)
 	err := s.locate(draws, now, take)
@@ -162,17 +162,17 @@ func (s *Store) run(
 	return err
 }
 
-// readHook reads a user's clock, which must happen without a lock.
-func (s *Store) readHook() int64 {
+// readNow calls Config.Now, if it is set. No lock may be held.
+func (s *Store) readNow() int64 {
 	if s.now != nil {
 		return instant.Of(s.now())
 	}
 	return 0
 }
 
-// instant returns the instant of a request whose locks are held (R2). The real
-// clock is read under them, so that it never goes back for an account; a user's
-// was read before, and what is later counts.
+// instant returns the instant of a request whose locks are held. It never goes back for
+// an account: the real clock is read under the locks, and read, which readNow
+// returned, is raised to the latest instant used.
 func (s *Store) instant(read int64) int64 {
 	if s.now == nil {
 		return s.base + int64(time.Since(s.start))
@@ -188,11 +188,10 @@ func (s *Store) instant(read int64) int64 {
 	}
 }
 
-// Settle corrects what was taken; see [limiter.Store]. A debit for a caller without
-// an account of its own leaves no debt on an overflow account: what that cannot pay
-// is dropped; see the package comment. The error is
-// [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError], all
-// before anything is changed. ctx is not used.
+// Settle corrects what was taken; see [limiter.Store]. A debit never makes a debt on an
+// overflow account: what the account cannot pay is dropped; see the package comment.
+// The error is [limiter.ErrReceipt], a *[limiter.CostError] or a *[limiter.ConfigError];
+// then nothing is changed. ctx is not used.
 func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 	if err := storekit.CheckSettle(charges); err != nil {
 		return err
@@ -204,95 +203,96 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 	}
 	draws := make([]draw, len(charges))
 	var locks lockSet
-	s.place(draws, charges, &locks)
-	read := s.readHook()
+	s.prepare(draws, charges, &locks)
+	read := s.readNow()
 	s.lock(&locks)
 	now := s.instant(read)
 	for i := range draws {
-		s.correct(&draws[i], now)
+		s.settleCharge(&draws[i], now)
 	}
 	s.unlock(&locks)
 	return nil
 }
 
-// correct settles one charge, whose shard is locked. A debit goes to the caller's
-// own account, which may be new; if there is no place for it, to the overflow
-// account, which it takes no lower than to zero.
-func (s *Store) correct(d *draw, now int64) {
+// settleCharge settles one charge, whose shard is locked. A debit goes to the caller's
+// own account, a new one if needed. If there is no room for it, the debit goes to the
+// overflow account, but leaves that at zero or above.
+func (s *Store) settleCharge(d *draw, now int64) {
 	at, place := d.charge.Receipt.At, d.charge.Receipt.Place
 	d.charge.Receipt = limiter.Receipt{}
 	d.pin(s, false)
 	defer func() { d.class.unpin() }()
 	if d.charge.Cost <= 0 {
-		if place == overflowPlace {
-			d.spill(s)
+		if place == overflowAccount {
+			d.toOverflow(s)
 		}
-		d.correctKept(s, now, at)
+		d.settleKept(s, now, at)
 		return
 	}
-	if d.correctKept(s, now, at) {
+	if d.settleKept(s, now, at) {
 		return
 	}
 	if found, _ := s.search(d, now); !found {
-		if d.spill(s); d.correctKept(s, now, at) {
+		if d.toOverflow(s); d.settleKept(s, now, at) {
 			return
 		}
-		d.class.take(d.class.fresh)
+		d.class.take(d.class.newPlaces)
 	}
 	d.account, _ = account.Account{}.Under(&d.class.rule, now)
-	d.settle(now, at)
+	d.settleAccount(now, at)
 	if d.account.Full(now) {
-		d.class.release(d.class.fresh)
+		d.class.release(d.class.newPlaces)
 		return
 	}
 	s.insert(d, now)
 }
 
-// correctKept settles a charge whose account is kept and not full, and reports
-// whether it was. A record of one that is full is dropped, whatever limit it has.
-func (d *draw) correctKept(s *Store, now, at int64) bool {
-	d.record = d.shard.find(d.name)
+// settleKept settles a charge if its account has a record and is not full, and reports
+// whether it did. The record of a full account is dropped.
+func (d *draw) settleKept(s *Store, now, at int64) bool {
+	d.record = d.shard.find(d.fingerprint)
 	if d.record == nil {
 		return false
 	}
 	stored := s.classes.class(d.record.class)
 	if d.load(stored); d.account.Full(now) {
-		d.shard.drop(d.name, s.classes)
+		d.shard.drop(d.fingerprint, s.classes)
 		return false
 	}
 	d.account.Tight = stored.tight(&d.account, now)
-	d.settle(now, at)
+	d.settleAccount(now, at)
 	d.shard.save(d.record, d.record.class, d.account, stored.isLog())
 	d.recount(stored)
-	d.shard.expect(d.name, now, &d.account)
+	d.shard.expectFull(d.fingerprint, now, &d.account)
 	return true
 }
 
-// settle corrects the account, for a charge that was taken under the limit of the
-// draw's class. One that others share is not taken below zero.
-func (d *draw) settle(now, at int64) {
+// settleAccount corrects the account for a charge that was taken at the instant at,
+// under the limit of the draw's class. A debit leaves an overflow account at zero or
+// above.
+func (d *draw) settleAccount(now, at int64) {
 	cost := d.charge.Cost
-	if d.class.spill {
+	if d.class.overflow {
 		cost = min(cost, d.account.Limit.Remaining(d.account.Used(now)))
 	}
 	d.account.SettleUnder(&d.class.rule, now, at, cost)
 }
 
-// spill makes the draw one on its budget's overflow account.
-func (d *draw) spill(s *Store) {
+// toOverflow makes the budget's overflow account the account of the draw.
+func (d *draw) toOverflow(s *Store) {
 	d.pin(s, true)
-	d.name = s.hash.overflow(d.class.pool)
+	d.fingerprint = s.hash.overflow(d.class.pool)
 }
 
 // Reset makes the accounts of the charges full; see [limiter.Capabilities]. It never
-// fails. Overflow accounts stay as they are, since others draw on them too.
+// fails. Overflow accounts are not changed, since other callers share them.
 func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 	draws := make([]draw, len(charges))
 	var locks lockSet
-	s.place(draws, charges, &locks)
+	s.prepare(draws, charges, &locks)
 	s.lock(&locks)
 	for i := range draws {
-		draws[i].shard.drop(draws[i].name, s.classes)
+		draws[i].shard.drop(draws[i].fingerprint, s.classes)
 	}
 	s.unlock(&locks)
 	return nil
@@ -300,14 +300,14 @@ func (s *Store) Reset(_ context.Context, charges []limiter.Charge) error {
 
 // Stats is what a [Store] holds.
 type Stats struct {
-	Accounts      int64 // accounts that are not full, a rolling log as its size
+	Accounts      int64 // accounts that are not full; a rolling log counts as two or more
 	OverflowTakes int64 // charges decided on overflow accounts
 }
 
-// Stats drops the accounts that are full again, a block at a time, and counts
-// the others. It costs a look at every account.
+// Stats drops the accounts that are full and counts the others. It looks at every
+// account, and locks one shard at a time, for one block.
 func (s *Store) Stats() Stats {
-	read := s.readHook()
+	read := s.readNow()
 	for i := range s.shards {
 		s.shards[i].sweepAll(s, read)
 	}

@@ -25,14 +25,14 @@ func newStore(t testing.TB, cfg memstore.Config) *memstore.Store {
 	return s
 }
 
-// harness is that of stores for at most so many accounts.
+// harness returns a harness of stores with that cap.
 func harness(maxAccounts int) storetest.Harness {
 	return harnessOf(func(t testing.TB, now func() time.Time) limiter.Store {
 		return newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: now})
 	})
 }
 
-// sharded is the same with so many shards.
+// sharded returns a harness of stores with that cap and that number of shards.
 func sharded(maxAccounts, shards int) storetest.Harness {
 	return harnessOf(func(_ testing.TB, now func() time.Time) limiter.Store {
 		return memstore.NewSharded(memstore.Config{MaxAccounts: maxAccounts, Now: now}, shards)
@@ -60,7 +60,7 @@ func TestStore_KeepsThePromiseInFewShards(t *testing.T) {
 
 // TestStore_KeepsThePromiseOnOverflowAccounts leaves out the rules that need an
 // account for each of many keys. Two keys share an overflow account once in 256
-// times, so a rule is broken only if it is three times.
+// times, so a rule may fail by chance: it must fail three times.
 func TestStore_KeepsThePromiseOnOverflowAccounts(t *testing.T) {
 	rules := []string{
 		"exact token buckets", "huge values", "starts full", "fills to capacity",
@@ -95,9 +95,9 @@ func TestNew_RefusesANegativeCap(t *testing.T) {
 	assert.Equal(t, -1, config.Value)
 }
 
-// A key names one account, whichever charges stand beside it in a request, and
-// keys that differ in any part are different accounts.
-func TestStore_AKeyIsTheSameInAnyCompany(t *testing.T) {
+// A key names one account, whatever the other charges of a request are, and keys that
+// differ in any part name different accounts.
+func TestStore_AKeyNamesOneAccountWhateverStandsBesideIt(t *testing.T) {
 	parts := []string{"", "x", "y"}
 	var keys []limiter.Key
 	for i := range 3 * 3 * 3 * 3 * 3 * 3 {
@@ -176,8 +176,8 @@ var limits = []limiter.Limit{
 	{Tokens: 20, Per: 10 * time.Second, Algorithm: limiter.RollingLog},
 }
 
-// TestStore_Hammer is for the race detector, and for what a store must not be
-// brought to by any mix of calls: a panic, an error, an impossible answer.
+// TestStore_Hammer is for the race detector. No mix of calls may lead to a panic, an
+// error or an impossible answer.
 func TestStore_Hammer(t *testing.T) {
 	for _, maxAccounts := range []int{0, 1, 200} {
 		t.Run(fmt.Sprintf("max=%d", maxAccounts), func(t *testing.T) {

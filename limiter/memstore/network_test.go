@@ -22,9 +22,8 @@ func (c *caller) takeAs(t *testing.T, p limiter.Principal) limiter.Decision {
 	return c.take(t, p.ID)
 }
 
-// A few networks with many addresses use up the places for addresses. Callers of
-// other networks are still allowed, unless their network shares an overflow account
-// with one of those.
+// If a few networks use up the share for addresses, callers of other networks are still
+// allowed, unless their network shares an overflow account with one of the few.
 func TestStore_AFloodFromFewNetworksLeavesRoomForOthers(t *testing.T) {
 	const fresh = 1000
 	for _, networks := range []int{4, 16, 64} {

@@ -11,20 +11,20 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// An account that is full again may have lost its place when it is corrected.
-func TestSettle_OfAnAccountThatLostItsPlace(t *testing.T) {
+// The full account that a settle corrects may have been dropped, and its room used.
+func TestSettle_OfAnAccountThatWasDropped(t *testing.T) {
 	for _, test := range []struct {
 		name               string
 		others, correction int64
 		remaining          int64 // on the overflow account
 	}{
 		{"a credit changes nothing", 2, -1, 1},
-		{"a debit is one of the overflow account", 2, 1, 0},
-		{"which is made", 0, 2, 1},
+		{"a debit goes to the overflow account", 2, 1, 0},
+		{"a debit makes an overflow account", 0, 2, 1},
 		{"a credit makes none", 0, -1, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newCrowded(t, 1)
+			c := newSmallStore(t, 1)
 			_, charges := c.take(on("a", "x", "r1", 1))
 			c.now = c.now.Add(2 * time.Hour)
 			d, _ := c.take(on("a", "x", "r2", 3))
@@ -43,7 +43,7 @@ func TestSettle_OfAnAccountThatLostItsPlace(t *testing.T) {
 }
 
 func TestSettle_OfAnOverflowAccountThatIsFullAgain(t *testing.T) {
-	c := newCrowded(t, 1)
+	c := newSmallStore(t, 1)
 	c.take(on("a", "x", "r1", 1))
 	_, charges := c.take(on("a", "x", "r2", 1))
 	c.requireOverflowTakes(1)
@@ -53,14 +53,14 @@ func TestSettle_OfAnOverflowAccountThatIsFullAgain(t *testing.T) {
 	require.NoError(t, c.Settle(t.Context(), charges))
 	audit(t, c.Store)
 	p := c.classes.pool(poolID{"a", false})
-	assert.Zero(t, p.spills.Load(), "there is a place for the caller's own account")
+	assert.Zero(t, p.overflowLive.Load(), "there is a place for the caller's own account")
 	assert.EqualValues(t, 1, p.live.Load())
 	d, _ := c.take(on("a", "x", "r2", 0))
 	assert.EqualValues(t, 1, d.Remaining)
 }
 
-// A debit for which the caller has no account of its own takes what is left of
-// the overflow account, and leaves no debt to the others who share it.
+// If the caller has no account of its own, a debit takes at most what is left of the
+// overflow account, so that the others who share it have no debt.
 func TestSettle_LeavesNoDebtOnAnOverflowAccount(t *testing.T) {
 	for _, algorithm := range []limiter.Algorithm{
 		limiter.TokenBucket, limiter.FixedWindow, limiter.RollingLog,
@@ -74,13 +74,13 @@ func TestSettle_LeavesNoDebtOnAnOverflowAccount(t *testing.T) {
 			{"of an overflow account, within what is left", false, 1, 1, 1},
 			{"of an overflow account, more than is left", false, 1, 61, 0},
 			{"of an overflow account, none is left", false, 3, 61, 0},
-			{"of an account that has lost its place", true, 1, 61, 0},
+			{"of an account that was dropped", true, 1, 61, 0},
 			{"while the overflow account is full", true, 0, 61, 0},
 		} {
 			limit := three
 			limit.Algorithm = algorithm
 			t.Run(limit.String()+", "+test.name, func(t *testing.T) {
-				c := newCrowded(t, 2)
+				c := newSmallStore(t, 2)
 				charge := func(route string, cost int64) limiter.Charge {
 					one := on("a", "x", route, cost)
 					one.Limit = limit
@@ -93,7 +93,7 @@ func TestSettle_LeavesNoDebtOnAnOverflowAccount(t *testing.T) {
 					}
 				}
 				if algorithm == limiter.RollingLog {
-					c.setAsideForLogs()
+					c.reserveForLogs()
 				}
 				var receipts []limiter.Charge
 				if test.kept {
@@ -131,9 +131,9 @@ func TestSettle_LeavesNoDebtOnAnOverflowAccount(t *testing.T) {
 	}
 }
 
-// A debit of a caller who has an account of its own by now goes there.
+// A debit goes to the caller's own account if there is one by now.
 func TestSettle_ADebitGoesToTheCallersOwnAccountIfThereIsOne(t *testing.T) {
-	c := newCrowded(t, 1)
+	c := newSmallStore(t, 1)
 	c.take(on("a", "x", "filler", 1))
 	_, charges := c.take(on("a", "x", "late", 1))
 	c.take(on("a", "x", "stranger", 1))

@@ -12,9 +12,9 @@ import (
 // shardCount is the most shards that a store uses.
 const shardCount = 256
 
-// shardsFor returns how many shards a store of so many accounts uses, a power of
-// two: so few that the overflow accounts of a budget, one in each shard, are a
-// small part of its share.
+// shardsFor returns how many shards a store uses, a power of two. A small store has
+// few, so that the overflow accounts of a budget, one in each shard, are a small part of
+// its share.
 func shardsFor(maxAccounts int) int {
 	return 1 << (bits.Len(uint(min(max(maxAccounts/128, 1), shardCount))) - 1)
 }
@@ -23,12 +23,12 @@ func shardsFor(maxAccounts int) int {
 type shard struct {
 	mu sync.Mutex // guards what follows
 	table
-	logs  []*account.Log // of rolling logs, by the Rest of their records
-	spare []uint64       // free places in logs
-	_     [64]byte       // a cache line: none holds fields of two shards
+	logs     []*account.Log // of rolling logs; state.Rest of a record is the index
+	freeLogs []uint64       // indexes that are free
+	_        [64]byte       // a cache line: none holds fields of two shards
 }
 
-// load returns the account that r keeps.
+// load returns the account in r, whose class is c.
 func (s *shard) load(r *record, c *class) account.Account {
 	a := account.Account{Limit: &c.rule, State: r.state}
 	if c.rule.Algorithm == account.RollingLog {
@@ -37,7 +37,8 @@ func (s *shard) load(r *record, c *class) account.Account {
 	return a
 }
 
-// save keeps the account in r, which has room for a log if it is one already.
+// save writes the account to r, with the class number. wasLog says whether r has a log
+// already.
 func (s *shard) save(r *record, number uint32, a account.Account, wasLog bool) {
 	isLog := a.Limit.Algorithm == account.RollingLog
 	switch {
@@ -55,23 +56,23 @@ func (s *shard) save(r *record, number uint32, a account.Account, wasLog bool) {
 }
 
 func (s *shard) newLog(log *account.Log) uint64 {
-	if n := len(s.spare); n > 0 {
-		place := s.spare[n-1]
-		s.spare = s.spare[:n-1]
-		s.logs[place] = log
-		return place
+	if n := len(s.freeLogs); n > 0 {
+		index := s.freeLogs[n-1]
+		s.freeLogs = s.freeLogs[:n-1]
+		s.logs[index] = log
+		return index
 	}
 	s.logs = append(s.logs, log)
 	return uint64(len(s.logs) - 1)
 }
 
-func (s *shard) freeLog(place uint64) {
-	s.logs[place] = nil
-	s.spare = append(s.spare, place)
+func (s *shard) freeLog(index uint64) {
+	s.logs[index] = nil
+	s.freeLogs = append(s.freeLogs, index)
 }
 
-// sweep drops the accounts of a block that are full again at now, and reports whether
-// there were any. It costs nothing where none can be.
+// sweep drops the accounts of a block that are full at now, and reports whether it
+// dropped any. It returns at once if the header shows that none is full.
 func (s *shard) sweep(b block, now int64, classes *catalog) (dropped bool) {
 	if len(b) == 0 || now < b[0].state.At {
 		return false
@@ -85,7 +86,7 @@ func (s *shard) sweep(b block, now int64, classes *catalog) (dropped bool) {
 		}
 		class := classes.class(r.class)
 		if a := s.load(r, class); !a.Full(now) {
-			b.expect(fullAt(now, &a))
+			b.expectFull(fullAt(now, &a))
 			i++
 			continue
 		}
@@ -96,21 +97,21 @@ func (s *shard) sweep(b block, now int64, classes *catalog) (dropped bool) {
 	return dropped
 }
 
-// sweepNear sweeps one of the shard's blocks, and reports what sweep does.
+// sweepNear calls sweep for one of the shard's blocks, which at chooses.
 func (s *shard) sweepNear(at uint32, now int64, classes *catalog) bool {
 	n := uint32(len(s.directory))
 	return n > 0 && s.sweep(s.directory[at%n], now, classes)
 }
 
-// fullAt returns the instant at which an account, as it is at now, is full.
+// fullAt returns the instant at which an account is full, given its state at now.
 func fullAt(now int64, a *account.Account) int64 { return instant.Add(now, a.Reset(now)) }
 
-// expect notes when the account of f, as it is at now, is full.
-func (s *shard) expect(f fingerprint, now int64, a *account.Account) {
-	s.directory[s.at(f)].expect(fullAt(now, a))
+// expectFull tells the block of f when its account is full, given its state at now.
+func (s *shard) expectFull(f fingerprint, now int64, a *account.Account) {
+	s.directory[s.at(f)].expectFull(fullAt(now, a))
 }
 
-// release gives back what a record holds, before it is removed.
+// release gives back the places, the log and the class of a record that will be removed.
 func (s *shard) release(r *record, c *class) {
 	a := s.load(r, c)
 	c.release(places(a.LogRoom()))
@@ -120,7 +121,7 @@ func (s *shard) release(r *record, c *class) {
 	c.unpin()
 }
 
-// drop removes the account of f, if it is kept.
+// drop removes the record of f, if there is one.
 func (s *shard) drop(f fingerprint, classes *catalog) {
 	if len(s.directory) == 0 {
 		return
@@ -132,8 +133,7 @@ func (s *shard) drop(f fingerprint, classes *catalog) {
 	}
 }
 
-// sweepAll drops what is full in all blocks, with the lock held for one at a
-// time.
+// sweepAll sweeps and shrinks all blocks. It locks the shard for one block at a time.
 func (s *shard) sweepAll(store *Store, read int64) {
 	for i := 0; ; i++ {
 		s.mu.Lock()

@@ -6,20 +6,19 @@ import (
 	"github.com/ration-go/ration/internal/account"
 )
 
-// record is one account. The class 0 is a free place.
+// record is one account, or a free slot.
 type record struct {
-	high  uint64 // the fingerprint of its key
+	high  uint64 // high and low are the fingerprint of its key
 	low   uint32
-	class uint32 // the number of its limit; 0 is a free place
+	class uint32 // the number of its class; 0 is a free slot
 	state account.State
 }
 
 func (r *record) fingerprint() fingerprint { return fingerprint{r.high, r.low} }
 
-// block is a small hash table with linear probing. Its first record is a header
-// without a class: high counts the records, low is the depth, the number of hash
-// bits that all its records share, and state.At is an instant before which none
-// of its accounts is full.
+// block is a small hash table with linear probing. Its first record is a header: high
+// is the number of records, low is the depth, which is the number of hash bits that
+// all records share, and state.At is an instant before which no account is full.
 type block []record
 
 const (
@@ -37,18 +36,18 @@ func newBlock(size int, depth uint32) block {
 func (b block) count() int    { return int(b[0].high) }
 func (b block) depth() uint32 { return b[0].low }
 
-// expect notes that an account is full at the instant at.
-func (b block) expect(at int64) { b[0].state.At = min(b[0].state.At, at) }
+// expectFull lowers the instant in the header to at, when an account will be full.
+func (b block) expectFull(at int64) { b[0].state.At = min(b[0].state.At, at) }
 
-// roomy reports whether one more record keeps the block at most 7/8 full.
-func (b block) roomy() bool { return 8*(b.count()+1) <= 7*(len(b)-1) }
+// hasRoom reports whether the block is at most 7/8 full after one more record.
+func (b block) hasRoom() bool { return 8*(b.count()+1) <= 7*(len(b)-1) }
 
-// home returns the place where the search for f begins.
+// home returns the slot at which the search for f begins.
 func (b block) home(f fingerprint) int {
 	return 1 + int(uint64(uint32(f.high>>24))*uint64(len(b)-1)>>32)
 }
 
-// next returns the place after i.
+// next returns the slot after i.
 func (b block) next(i int) int {
 	if i++; i < len(b) {
 		return i
@@ -56,7 +55,7 @@ func (b block) next(i int) int {
 	return 1
 }
 
-// index returns the place of the record of f, or 0.
+// index returns the slot of the record of f, or 0 if there is none.
 func (b block) index(f fingerprint) int {
 	for i := b.home(f); b[i].class != 0; i = b.next(i) {
 		if b[i].high == f.high && b[i].low == f.low {
@@ -66,7 +65,7 @@ func (b block) index(f fingerprint) int {
 	return 0
 }
 
-// add puts a record, which is not there yet, into a roomy block.
+// add adds a record that is not in the block yet. The block must have room.
 func (b block) add(r record) {
 	i := b.home(r.fingerprint())
 	for b[i].class != 0 {
@@ -76,7 +75,8 @@ func (b block) add(r record) {
 	b[0].high++
 }
 
-// remove takes the record at i out and moves those up that probed past it.
+// remove removes the record at i, and moves records that were placed after their home
+// because of it.
 func (b block) remove(i int) {
 	b[0].high--
 	for hole, j := i, b.next(i); ; j = b.next(j) {
@@ -100,15 +100,15 @@ func between(hole, home, j int) bool {
 	return hole < home || home <= j
 }
 
-// table is the blocks of one shard, found by the low bits of the fingerprint
-// (extendible hashing): a block that is full grows, up to 128 records, and then
-// splits in two. That copies one block, and the directory if it must double.
+// table is the blocks of one shard. The low bits of the fingerprint choose the block
+// (extendible hashing). A block without room grows up to 128 slots and then splits in
+// two. That copies one block, and the directory if it must double.
 type table struct {
-	directory []block // 2^depth places; blocks of less depth stand in several
+	directory []block // 2^depth entries; a block of less depth has several
 	depth     uint32
 }
 
-// at returns the number of the block of f.
+// at returns the index of the block of f in the directory.
 func (t *table) at(f fingerprint) int { return int(f.high & uint64(len(t.directory)-1)) }
 
 func (t *table) find(f fingerprint) *record {
@@ -122,8 +122,8 @@ func (t *table) find(f fingerprint) *record {
 	return nil
 }
 
-// add puts a record, which is not there yet and is full at the instant full, into
-// the table, in whose block drop removes what is full again.
+// add adds a record that is not in the table yet; its account is full at the instant
+// full. If the block has no room, add first calls drop, which removes full accounts.
 func (t *table) add(r record, full int64, drop func(block)) {
 	if len(t.directory) == 0 {
 		t.directory = []block{newBlock(smallestBlock, 0)}
@@ -131,9 +131,9 @@ func (t *table) add(r record, full int64, drop func(block)) {
 	for {
 		i := t.at(r.fingerprint())
 		b := t.directory[i]
-		if b.roomy() {
+		if b.hasRoom() {
 			b.add(r)
-			b.expect(full)
+			b.expectFull(full)
 			return
 		}
 		if drop(b); 8*b.count() > 6*(len(b)-1) {
@@ -142,7 +142,7 @@ func (t *table) add(r record, full int64, drop func(block)) {
 	}
 }
 
-// grow makes room in the block at i: it gets larger, or splits.
+// grow replaces the block at i by a larger one, or splits it.
 func (t *table) grow(i int) {
 	old := t.directory[i]
 	if len(old) < largestBlock {
@@ -166,7 +166,7 @@ func (t *table) grow(i int) {
 	t.put(low|int(bit), sized(ones+1, depth+1), old)
 }
 
-// sized returns an empty block with room for n records and some more.
+// sized returns an empty block with room for n records, if a block can have that.
 func sized(n int, depth uint32) block {
 	size := smallestBlock
 	for size < largestBlock && 8*n > 7*(size-1) {
@@ -178,10 +178,11 @@ func sized(n int, depth uint32) block {
 	return newBlock(size, depth)
 }
 
-// put places a fresh block at i, with those records of old that belong there.
+// put copies the records of old that belong at i to the empty block fresh, and enters
+// that in the directory.
 func (t *table) put(i int, fresh, old block) {
 	step := 1 << fresh.depth()
-	fresh.expect(old[0].state.At)
+	fresh.expectFull(old[0].state.At)
 	for j := range old[1:] {
 		if r := old[1+j]; r.class != 0 && int(r.high)&(step-1) == i&(step-1) {
 			fresh.add(r)
@@ -192,7 +193,7 @@ func (t *table) put(i int, fresh, old block) {
 	}
 }
 
-// shrink makes the block at i smaller where it is mostly empty.
+// shrink replaces the block at i by a smaller one if it is less than a quarter full.
 func (t *table) shrink(i int) {
 	if old := t.directory[i]; len(old) > smallestBlock && 4*old.count() < len(old) {
 		t.put(i, sized(2*old.count(), old.depth()), old)

@@ -60,9 +60,8 @@ func TestTable_HoldsWhatAMapHolds(t *testing.T) {
 	}
 }
 
-// Both words of a fingerprint count: a key that shares one of them with another
-// is another key.
-func TestTable_TellsFingerprintsApartByBothWords(t *testing.T) {
+// Two fingerprints with one equal word are different.
+func TestTable_ComparesBothWordsOfAFingerprint(t *testing.T) {
 	var s shard
 	const high = 0x1234_5678_9abc_def0
 	names := []fingerprint{{high, 1}, {high, 2}, {high ^ 1<<60, 1}, {high ^ 1<<20, 1}}
@@ -75,8 +74,8 @@ func TestTable_TellsFingerprintsApartByBothWords(t *testing.T) {
 	}
 }
 
-// fit returns the least size of a block that holds n records, of those that fill
-// the allocator's classes: at most 7 of 8 places are taken, and one is a header.
+// fit returns the smallest size of a block for n records, of the sizes that fill the
+// allocator's classes: one slot is the header, and at most 7 of 8 others are used.
 func fit(n int) int {
 	for _, size := range []int{16, 32, 48, 64, 96, 128} {
 		if n <= 7*(size-1)/8 {
@@ -142,8 +141,8 @@ func TestTable_ABlockThatIsMostlyEmptyShrinks(t *testing.T) {
 	require.Equal(t, 31, s.directory[0].count())
 }
 
-// The names of one block, which share their lowest bits, and maybe the highest as
-// those of a shard do, begin at all of its places.
+// The fingerprints of one block have equal low bits, and maybe equal high bits, but
+// their searches begin at all slots.
 func TestBlock_SearchesBeginEverywhere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for _, size := range []int{smallestBlock, largestBlock} {
@@ -161,8 +160,8 @@ func TestBlock_SearchesBeginEverywhere(t *testing.T) {
 	}
 }
 
-// What is full again is dropped before a block is made anew, which it is where
-// more than three quarters are taken even so.
+// Full accounts are dropped before a block is replaced. It is replaced only if more than
+// three quarters are used after that.
 func TestTable_ABlockThatDropsEnoughStays(t *testing.T) {
 	for _, test := range []struct {
 		left   int
@@ -198,9 +197,9 @@ func TestTable_ABlockThatDropsEnoughStays(t *testing.T) {
 	}
 }
 
-// The header of a block knows the earliest instant at which one of its accounts
-// is full, and nothing is looked for before it.
-func TestBlock_KnowsWhenTheFirstIsFull(t *testing.T) {
+// The header of a block holds an instant before which none of its accounts is full.
+// Before that instant, sweep does not look at the records.
+func TestBlock_HeaderHoldsWhenTheFirstIsFull(t *testing.T) {
 	store, err := New(Config{})
 	require.NoError(t, err)
 	c := store.classes
