@@ -15,11 +15,19 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
+// less returns n, or with -short a tenth of it.
+func less(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // floods returns how many keys an attacker invents: ten million, or fewer with -short or
 // the race detector.
 func floods() int {
 	if testing.Short() {
-		return 1_000_000 / slowdown
+		return 400_000 / slowdown
 	}
 	return 10_000_000 / slowdown
 }
@@ -62,7 +70,7 @@ func heap() int64 {
 // A flood of invented keys of one budget changes nothing for the accounts that
 // were not full before it, nor for another budget, and memory stays flat.
 func TestStore_FloodMovesNobodyElse(t *testing.T) {
-	const known, maxAccounts = 10_000, 100_000
+	known, maxAccounts := less(10_000), less(100_000)
 	var c clock
 	limit := limiter.Limit{Tokens: 10, Per: time.Hour}
 	stores := map[bool]*memstore.Store{}
@@ -119,7 +127,7 @@ func TestStore_FloodMovesNobodyElse(t *testing.T) {
 // Addresses never displace the authenticated: principals that were idle before a
 // flood of addresses have their first requests allowed during it.
 func TestStore_AddressesDisplaceNoPrincipal(t *testing.T) {
-	const idle, maxAccounts = 10_000, 100_000
+	idle, maxAccounts := less(10_000), less(100_000)
 	var c clock
 	s, err := memstore.New(memstore.Config{MaxAccounts: maxAccounts, Now: c.now})
 	require.NoError(t, err)
