@@ -71,8 +71,8 @@ bench-peers: ## measure other rate limiters beside this one
 	cd internal/lab/peers && go run .
 
 .PHONY: mutants
-mutants: ## whether the tests notice broken code in PACKAGE; the share that must be killed
-	go run $(GREMLINS) unleash --workers 2 --threshold-efficacy 95 $(PACKAGE)
+mutants: ## break the code of PACKAGE in many ways; the tests must notice 97 % of them
+	go run $(GREMLINS) unleash --workers 2 --timeout-coefficient 10 --threshold-efficacy 97 $(PACKAGE)
 
 .PHONY: cover
 cover: ## how much of the code the tests run
