@@ -45,7 +45,6 @@ func (u unplans) collect(t *testing.T, n int) (left []string) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for len(left) < n {
-		runtime.GC()
 		select {
 		case budgets := <-u.done:
 			left = append(left, budgets)
@@ -53,6 +52,7 @@ func (u unplans) collect(t *testing.T, n int) (left []string) {
 			require.FailNow(t, "limiters that nothing refers to are still in the plan",
 				"%d of %d have left", len(left), n)
 		default:
+			runtime.GC()
 			runtime.Gosched()
 		}
 	}

@@ -24,7 +24,7 @@ var (
 // A rolling log counts by its entries, not by its limit: 100,000 callers with one entry
 // each have accounts of their own in the default store.
 func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
-	const callers = 100_000
+	callers := less(100_000)
 	for _, kind := range []string{"user", kind.Address} {
 		t.Run(kind, func(t *testing.T) {
 			var c clock
@@ -36,9 +36,9 @@ func TestStore_LogsOfOneEntryAreSmall(t *testing.T) {
 				require.EqualValues(t, 9999, user.take(t, fmt.Sprint("caller-", i)).Remaining)
 			}
 			grown := heap() - before
-			assert.Equal(t, memstore.Stats{Accounts: 2 * callers}, s.Stats(), "two places for each")
+			assert.Equal(t, memstore.Stats{Accounts: int64(2 * callers)}, s.Stats(), "two places for each")
 			assert.Less(t, grown, int64(callers*2*75), "bytes")
-			t.Logf("%d bytes for each of %d logs of one entry", grown/callers, callers)
+			t.Logf("%d bytes for each of %d logs of one entry", grown/int64(callers), callers)
 		})
 	}
 }

@@ -94,7 +94,7 @@ func TestHasher_CachesChangeNoFingerprint(t *testing.T) {
 		sameName, sameShard := fresh.key(key, new(caller))
 		require.Equal(t, sameName, name, "%+v", key)
 		require.Equal(t, sameShard, shard, "%+v", key)
-		require.NotContains(t, seen, name)
+		require.False(t, seen[name], "%+v", key)
 		seen[name] = true
 	}
 }

@@ -26,17 +26,18 @@ func (c *caller) takeAs(t *testing.T, p limiter.Principal) limiter.Decision {
 // allowed, unless their network shares an overflow account with one of the few.
 func TestStore_AFloodFromFewNetworksLeavesRoomForOthers(t *testing.T) {
 	const fresh = 1000
+	maxAccounts := less(1_000_000)
 	for _, networks := range []int{4, 16, 64} {
 		t.Run(fmt.Sprint(networks), func(t *testing.T) {
 			var c clock
-			s := newStore(t, memstore.Config{Now: c.now})
+			s := newStore(t, memstore.Config{MaxAccounts: maxAccounts, Now: c.now})
 			s.Capabilities().Plan([]string{"api"}, nil)
 			attacker := newCaller(s, "api", kind.Address, limiter.PerHour(10))
-			for i := range 300_000 {
+			for i := range maxAccounts * 3 / 10 {
 				network := fmt.Sprintf("2001:db8:%x::/48", i%networks)
 				attacker.takeAs(t, address(network, fmt.Sprintf("2001:db8:%x:%x::/64", i%networks, i)))
 			}
-			require.Greater(t, s.Stats().OverflowTakes, int64(49_000))
+			require.Greater(t, s.Stats().OverflowTakes, int64(maxAccounts/20-1000))
 			honest := newCaller(s, "api", kind.Address, limiter.PerHour(10))
 			refused := 0
 			for i := range fresh {
@@ -55,10 +56,11 @@ func TestStore_AFloodFromFewNetworksLeavesRoomForOthers(t *testing.T) {
 
 // Whatever the budget, the addresses of one network share one overflow account.
 func TestStore_TheAddressesOfANetworkShareAnOverflowAccount(t *testing.T) {
-	s := newStore(t, memstore.Config{})
+	maxAccounts := less(1_000_000)
+	s := newStore(t, memstore.Config{MaxAccounts: maxAccounts})
 	s.Capabilities().Plan([]string{"api"}, nil)
 	user := newCaller(s, "api", kind.Address, limiter.PerHour(3))
-	for i := range 250_000 { // more than the share
+	for i := range maxAccounts / 4 { // more than the share
 		user.takeAs(t, address(fmt.Sprintf("10.%d.%d.0/24", i>>16, i>>8&255), fmt.Sprint("filler-", i)))
 	}
 	for network := range 20 {
