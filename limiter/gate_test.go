@@ -101,7 +101,7 @@ func TestGate_OfAnAdaptersRequest(t *testing.T) {
 		assert.Equal(t, test.outcome, r.Outcome)
 		assert.Equal(t, test.wait, r.Decision.RetryAfter)
 		assert.Equal(t, test.outcome == "skipped", r.Skip)
-		assert.Empty(t, told(&r))
+		assert.Empty(t, visible(&r))
 		assert.Equal(t, []string{"default mq q " + test.outcome}, g.seen.take(), "no budget has decided")
 		if r.Skip {
 			require.NoError(t, limiter.Settle(ctx, 3), "nothing was reserved, so nothing is corrected")

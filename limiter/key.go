@@ -20,7 +20,7 @@ type Caller struct {
 	Workload  string // a label of the caller's own choice; see [ByWorkload]
 }
 
-// trim takes away the workload of a caller who is nobody or an address: labels
+// trim drops the workload of an unauthenticated caller or an address: labels
 // exist only below a principal.
 func (c *Caller) trim() {
 	if c.Principal.Nobody() || c.Principal.Kind == kind.Address {

@@ -14,8 +14,8 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-// tell takes a request of c that wants to be told, whatever becomes of it.
-func tell(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limiter.Request {
+// takeWithState takes a request of c with WantState. It may be denied.
+func takeWithState(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limiter.Request {
 	t.Helper()
 	r := limiter.Request{Caller: c, Cost: cost, WantState: true}
 	_, err := l.Adapter().Take(background, &r)
@@ -23,20 +23,20 @@ func tell(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limite
 	return r
 }
 
-// told is what is told of one request to a budget alone: its name, its state.
-func told(r *limiter.Request) string {
+// visible says what the caller of a request may see: the state of a budget, its name,
+// its numbers.
+func visible(r *limiter.Request) string {
 	says := func(is bool, what string) string {
 		if is {
 			return what
 		}
 		return ""
 	}
-	return says(r.State.Budget != "", "told ") + says(r.Named, "named ") + says(r.Shown, "shown")
+	return says(r.State.Budget != "", "state ") + says(r.Named, "named ") + says(r.Shown, "shown")
 }
 
-// A caller is told of accounts that are its own or its tenant's, and of budgets
-// that are Public.
-func TestAdapter_TellsNobodyOfTheAccountsOfOthers(t *testing.T) {
+// A caller sees accounts that are its own or its tenant's, and budgets that are Public.
+func TestAdapter_ShowsNobodyTheAccountsOfOthers(t *testing.T) {
 	address := limiter.Principal{Kind: kind.Address, Tenant: "10.0.0.0/24", ID: "10.0.0.1"}
 	lone := limiter.Principal{Kind: kind.Address, ID: "10.0.0.1"}
 	shared := limiter.Principal{Kind: kind.Shared, ID: "unauthenticated"}
@@ -51,53 +51,53 @@ func TestAdapter_TellsNobodyOfTheAccountsOfOthers(t *testing.T) {
 	}{
 		{"everybody's", 0, alice.Principal, false, "", ""},
 		{"the route's", limiter.ByRoute, alice.Principal, false, "", ""},
-		{"everybody's, Public", 0, alice.Principal, true, "told named shown", "named shown"},
-		{"everybody's, Public, to nobody", 0, limiter.Principal{}, true, "told named shown",
+		{"everybody's, Public", 0, alice.Principal, true, "state named shown", "named shown"},
+		{"everybody's, Public, to nobody", 0, limiter.Principal{}, true, "state named shown",
 			"named shown"},
-		{"the caller's", own, alice.Principal, false, "told named shown", "named shown"},
-		{"the caller's by route", own | limiter.ByRoute, alice.Principal, false, "told named shown",
+		{"the caller's", own, alice.Principal, false, "state named shown", "named shown"},
+		{"the caller's by route", own | limiter.ByRoute, alice.Principal, false, "state named shown",
 			"named shown"},
-		{"its tenant's", tenants, alice.Principal, false, "told named shown", "named shown"},
-		{"an address's", own, address, false, "told named shown", "named shown"},
-		{"a lone address's, as a tenant", tenants, lone, false, "told named shown", "named shown"},
+		{"its tenant's", tenants, alice.Principal, false, "state named shown", "named shown"},
+		{"an address's", own, address, false, "state named shown", "named shown"},
+		{"a lone address's, as a tenant", tenants, lone, false, "state named shown", "named shown"},
 		{"a network's", tenants, address, false, "named ", "named "},
-		{"a network's, Public", tenants, address, true, "told named shown", "named shown"},
+		{"a network's, Public", tenants, address, true, "state named shown", "named shown"},
 		{"all unauthenticated callers'", own, shared, false, "named ", "named "},
 		{"all unauthenticated callers', as a tenant", tenants, shared, false, "named ", "named "},
-		{"all unauthenticated callers', Public", own, shared, true, "told named shown", "named shown"},
+		{"all unauthenticated callers', Public", own, shared, true, "state named shown", "named shown"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: test.scope, Public: test.public,
 				Limit: limiter.PerHour(3)})
 			c := limiter.Caller{Principal: test.who, Route: "/"}
-			r := tell(t, l, c, 2)
-			assert.Equal(t, test.want, told(&r))
+			r := takeWithState(t, l, c, 2)
+			assert.Equal(t, test.want, visible(&r))
 			if r.State.Budget != "" {
 				assert.Equal(t, r.Decision, r.State)
 			}
-			r = tell(t, l, c, 2)
-			assert.Equal(t, test.denied, told(&r), "denied")
-			r = tell(t, l, c, 4)
-			assert.Equal(t, test.denied, told(&r), "never")
+			r = takeWithState(t, l, c, 2)
+			assert.Equal(t, test.denied, visible(&r), "denied")
+			r = takeWithState(t, l, c, 4)
+			assert.Equal(t, test.denied, visible(&r), "never")
 		})
 	}
 }
 
-func TestAdapter_TellsNobodyOfAnOverflowAccount(t *testing.T) {
-	for public, want := range map[bool]string{false: "named ", true: "told named shown"} {
+func TestAdapter_ShowsNobodyAnOverflowAccount(t *testing.T) {
+	for public, want := range map[bool]string{false: "named ", true: "state named shown"} {
 		l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{MaxAccounts: 1})),
 			[]limiter.Budget{{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerDay(1_000_000),
 				Public: public}}, limiter.Config{}))
-		r := tell(t, l, alice, 1)
-		assert.Equal(t, "told named shown", told(&r), "it has the only account")
-		r = tell(t, l, bob, 1)
-		assert.Equal(t, want, told(&r))
+		r := takeWithState(t, l, alice, 1)
+		assert.Equal(t, "state named shown", visible(&r), "it has the only account")
+		r = takeWithState(t, l, bob, 1)
+		assert.Equal(t, want, visible(&r))
 	}
 }
 
-// Of several accounts the one with the least left is told, relative to its
-// capacity; of equals the one that stays so for longer.
-func TestAdapter_TellsOfTheAccountClosestToItsEnd(t *testing.T) {
+// If a caller sees several accounts, State is that of the account with the least left
+// relative to its capacity. If two are equal, it is the one that takes longer to fill.
+func TestAdapter_StateIsThatOfTheAccountWithTheLeastLeft(t *testing.T) {
 	own := func(name string, l limiter.Limit) limiter.Budget {
 		return limiter.Budget{Name: name, Scope: limiter.ByPrincipal, Limit: l}
 	}
@@ -123,7 +123,7 @@ func TestAdapter_TellsOfTheAccountClosestToItsEnd(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, _ := newLimiter(t, test.budgets...)
-			r := tell(t, l, alice, 10)
+			r := takeWithState(t, l, alice, 10)
 			assert.Equal(t, test.want, r.State.Budget)
 			r = limiter.Request{Caller: bob, Cost: 0}
 			_, err := l.Adapter().Take(background, &r)
@@ -150,7 +150,7 @@ func TestAdapter_NextIsTheWaitForTheNextToken(t *testing.T) {
 	} {
 		l, clock := newLimiter(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
 			Limit: test.limit})
-		r := tell(t, l, alice, test.cost)
+		r := takeWithState(t, l, alice, test.cost)
 		require.Equal(t, test.want, r.Next, "%v", test.limit)
 		if r.Next > 0 {
 			clock.add(r.Next - 1)
@@ -162,21 +162,21 @@ func TestAdapter_NextIsTheWaitForTheNextToken(t *testing.T) {
 		}
 	}
 	l, clock := newLimiter(t, limiter.Budget{Name: "b", Limit: limiter.PerHour(60)})
-	tell(t, l, alice, 58)
+	takeWithState(t, l, alice, 58)
 	clock.add(15 * time.Second)
-	r := tell(t, l, alice, 10)
+	r := takeWithState(t, l, alice, 10)
 	assert.Equal(t, "deny", r.Outcome)
 	assert.Equal(t, 45*time.Second, r.Next, "also of a refused request")
 	assert.Equal(t, 7*time.Minute+45*time.Second, r.Decision.RetryAfter)
 }
 
-func TestAdapter_ABlockedCallerIsToldWhoseBudgetBlocksIt(t *testing.T) {
+func TestAdapter_ABlockedCallerSeesTheBudgetThatBlocksIt(t *testing.T) {
 	for scope, want := range map[limiter.Scope]string{0: "", limiter.ByPrincipal: "named shown"} {
 		l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: scope, Limit: limiter.PerHour(3),
 			LimitFor: answer(limiter.Blocked)})
-		r := tell(t, l, alice, 1)
+		r := takeWithState(t, l, alice, 1)
 		assert.Equal(t, "never", r.Outcome)
-		assert.Equal(t, want, told(&r))
+		assert.Equal(t, want, visible(&r))
 		assert.Zero(t, r.Next)
 	}
 }
@@ -185,15 +185,15 @@ func TestAdapter_UnavailableIsThatOfTheBudgetThatRefuses(t *testing.T) {
 	l, _ := newLimiter(t,
 		limiter.Budget{Name: "all", Limit: limiter.PerHour(5), Unavailable: true},
 		limiter.Budget{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(3)})
-	r := tell(t, l, alice, 3)
+	r := takeWithState(t, l, alice, 3)
 	assert.False(t, r.Unavailable)
-	r = tell(t, l, alice, 3)
+	r = takeWithState(t, l, alice, 3)
 	assert.Equal(t, "own", r.Decision.Budget)
 	assert.False(t, r.Unavailable)
-	r = tell(t, l, bob, 3)
+	r = takeWithState(t, l, bob, 3)
 	assert.Equal(t, "all", r.Decision.Budget)
 	assert.True(t, r.Unavailable)
-	r = tell(t, l, bob, 6)
+	r = takeWithState(t, l, bob, 6)
 	assert.Equal(t, "all", r.Decision.Budget)
 	assert.False(t, r.Unavailable, "what can never be paid is not used up")
 }
@@ -212,8 +212,8 @@ func TestNew_UnavailableIsForAccountsThatAllCallersShare(t *testing.T) {
 	}
 }
 
-// What a policy decides says nothing of accounts.
-func TestAdapter_TellsNothingOfAStoreThatFails(t *testing.T) {
+// If the store fails and a policy decides, no account is shown.
+func TestAdapter_ShowsNoAccountIfTheStoreFails(t *testing.T) {
 	for i, policy := range []limiter.FailurePolicy{limiter.Open, limiter.Closed} {
 		l := limiter.Must(limiter.New(&failing{err: assert.AnError}, []limiter.Budget{{
 			Name: "b" + strconv.Itoa(i), Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5),
@@ -221,7 +221,7 @@ func TestAdapter_TellsNothingOfAStoreThatFails(t *testing.T) {
 		r := limiter.Request{Caller: alice, Cost: 1, WantState: true}
 		_, err := l.Adapter().Take(context.Background(), &r)
 		require.Error(t, err)
-		assert.Empty(t, told(&r))
+		assert.Empty(t, visible(&r))
 		assert.Zero(t, r.Next)
 	}
 }
