@@ -1,12 +1,11 @@
 // Package account is the exact arithmetic behind one key: a token bucket, a
 // fixed window or a rolling log, seen at an instant.
 //
-// Nothing here reads a clock, locks, or knows of keys and stores. Instants are
-// nanoseconds since the Unix epoch, and the callers see to it that they never
-// go back. All arithmetic is integer: what is used of an account is counted in
-// units of which one token has Per (token bucket) or one (window, log), so that
-// a token bucket gains exactly Tokens units a nanosecond, and no remainder is
-// ever lost.
+// The package reads no clock, locks nothing, and has no keys or stores. Instants are
+// nanoseconds since the Unix epoch; callers ensure that they never go back. All
+// arithmetic is integer: what is used of an account is counted in units. One token
+// is Per units (token bucket) or one unit (window, log), so that a token bucket gains
+// exactly Tokens units a nanosecond, and no remainder is ever lost.
 //
 //	used'(t+dt) = max(0, used(t) - dt*Tokens)
 //	balance     = (Capacity*Per - used) / Per   tokens

@@ -8,9 +8,9 @@ import (
 // Log is what a rolling log admitted, the oldest first. An entry lives while
 // less than Per has passed since it: the left boundary is exclusive.
 //
-// Each entry knows the sum of all up to it, so what is used and when enough of it
-// leaves cost O(log n) for n entries. What has left is dropped when its room is
-// needed. A nil Log is empty.
+// Each entry holds the sum of all entries up to it, so used and wait cost O(log n) for n
+// entries. Entries that have left are dropped when their room is needed. A nil Log is
+// empty.
 type Log struct {
 	entries []entry // the capacity is what the log holds of memory
 	base    uint64  // the sum before the first entry

@@ -38,8 +38,8 @@ func ambiguous(err error) bool {
 	return errors.As(err, &store) && store.Reason == Ambiguous
 }
 
-// guard calls f and returns a panic of it as an error: nobody else could recover it
-// in a goroutine of the store. What it had written by then is not known.
+// guard calls f and returns a panic as an ambiguous error, since f may have written
+// already. Nothing else would recover it in a goroutine of the store.
 func guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -126,10 +126,10 @@ func TestStore_APanicOfTheBackendIsAnError(t *testing.T) {
 	assert.ErrorContains(t, err, "no pool")
 }
 
-// A mistake of the caller's is found before the backend is asked.
+// An error of the caller is found before the backend is called.
 func TestStore_CallersMistakesDoNotReachTheBackend(t *testing.T) {
 	store := newStore(t, backend(
-		func(context.Context, []storekit.Key, storekit.DecideFunc) error { panic("asked") }), nil)
+		func(context.Context, []storekit.Key, storekit.DecideFunc) error { panic("called") }), nil)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	_, err := store.Take(gone, []limiter.Charge{on("alice", each[0], 1)})
@@ -169,8 +169,8 @@ func TestStore_EndsTheBackendAtItsTimeout(t *testing.T) {
 	})
 }
 
-// A backend that ignores its context holds up nobody, and what it decides later is
-// not debited.
+// A backend that ignores its context blocks no request, and what it decides later is not
+// debited.
 func TestStore_GivesUpOnABackendThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows, resume, late := newTable(), make(chan struct{}), make(chan error, 2)

@@ -60,11 +60,11 @@ func hold(t testing.TB, b storekit.Backend, charges []limiter.Charge) (release f
 		t.Fatal(err)
 	}
 	locked, ended, end := make(chan struct{}), make(chan error, 1), make(chan struct{})
-	tell := sync.OnceFunc(func() { close(locked) })
+	signal := sync.OnceFunc(func() { close(locked) })
 	go func() {
 		ended <- b.Update(t.Context(), r.Keys(),
 			func(time.Time, [][]byte) ([]storekit.Record, error) {
-				tell()
+				signal()
 				<-end
 				return nil, nil
 			})

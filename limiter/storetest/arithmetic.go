@@ -28,8 +28,8 @@ var arithmeticRules = []Rule{
 		fillsToCapacity},
 	{"R3", "remembers until full", "An account may only be dropped when it is full again, " +
 		"however long that takes, whatever happens to others meanwhile.", remembers},
-	{"R3", "remembers in a crowd", "An account that is not full is not dropped to make room " +
-		"for others.", remembersInACrowd},
+	{"R3", "remembers many accounts", "An account that is not full is not dropped to make room " +
+		"for others.", remembersMany},
 }
 
 // awkward limits have no whole number of nanoseconds to a token, or none of
@@ -143,17 +143,17 @@ func remembers(p *probe) {
 	p.allowed(on("victim", hourly, 1))
 }
 
-// crowd is more accounts than fit a few pages, and few enough for any store.
-const crowd = 2000
+// manyAccounts is more than fit a few pages, and few enough for any store.
+const manyAccounts = 2000
 
-func remembersInACrowd(p *probe) {
+func remembersMany(p *probe) {
 	victim := on("victim", limiter.PerHour(1), 1)
 	p.allowed(victim)
-	for i := range crowd {
+	for i := range manyAccounts {
 		p.allowed(on(fmt.Sprint("user ", i), limiter.PerHour(2), 1))
 	}
 	equal("the wait of the victim", p.denied(victim), time.Hour)
-	for i := range crowd {
+	for i := range manyAccounts {
 		p.left(1, on(fmt.Sprint("user ", i), limiter.PerHour(2), 0))
 	}
 }

@@ -139,12 +139,12 @@ func (s *reference) forget(now int64, k limiter.Key) {
 	switch {
 	case s.is("forgets after a minute") && now-s.touched[k] > int64(time.Minute):
 		delete(s.oracle.Accounts, k)
-	case s.is("forgets in a crowd") && len(s.oracle.Accounts) > 1000:
+	case s.is("forgets if there are many") && len(s.oracle.Accounts) > 1000:
 		clear(s.oracle.Accounts)
 	}
 }
 
-// spoil changes the account of a charge before it is asked.
+// spoil changes the account of a charge before the charge is decided.
 func (s *reference) spoil(now int64, c *limiter.Charge) {
 	old, known := s.oracle.Accounts[c.Key]
 	rule := oracle.Normal(c.Limit)

@@ -48,8 +48,8 @@ type Harness struct {
 	// server, needs a name of its own for each call. Required.
 	New func(t testing.TB, now func() time.Time) limiter.Store
 
-	// Resolution is the least step of time that the store tells apart: instants
-	// are given, and waits expected, in multiples of it. 0 means 1 ns.
+	// Resolution is the smallest step of time of the store: instants are given, and
+	// waits expected, in multiples of it. 0 means 1 ns.
 	Resolution time.Duration
 
 	// AccountClock says that the latest instant (R2) is kept for each account,
@@ -60,8 +60,8 @@ type Harness struct {
 	// passed over. The zero value means any.
 	Earliest time.Time
 
-	// Accounts returns the number of accounts in a store that New returned; nil
-	// means that the store cannot tell, and it is not asked.
+	// Accounts returns the number of accounts in a store that New returned. Nil
+	// means that the store does not count them, and no rule checks it.
 	Accounts func(s limiter.Store) int
 
 	// Shared says how to test a store whose accounts other processes share. With

@@ -40,7 +40,7 @@ var faults = []breach{
 	{"starts empty", []string{"R3 starts full"}},
 	{"hoards while idle", []string{"R3 fills to capacity"}},
 	{"forgets after a minute", []string{"R3 remembers until full"}},
-	{"forgets in a crowd", []string{"R3 remembers in a crowd"}},
+	{"forgets if there are many", []string{"R3 remembers many accounts"}},
 
 	{"never at the capacity", []string{"R4 outcomes"}},
 	{"denies the last token", []string{"R4 outcomes", "R4 boundary pairs"}},

@@ -23,8 +23,8 @@ type Shape struct {
 	Step, Span time.Duration
 }
 
-// Generator makes streams that look for trouble: it knows the last answer, and
-// steps to both sides of waits and of window ends.
+// Generator makes streams that are likely to find faults: it uses the last answer to
+// step to both sides of waits and of window ends.
 type Generator struct {
 	r      *rand.Rand
 	shape  Shape
