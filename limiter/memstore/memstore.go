@@ -106,8 +106,9 @@ func (s *Store) Take(
 	return decision, err
 }
 
-// Peek says what Take would say, and changes nothing. Its errors are those of
-// Take.
+// Peek says what Take would say, and changes nothing. If the share of a new account is
+// used up, a Take after it can still differ: other requests may use the room first, or
+// may have locked a shard that Peek would have searched. Its errors are those of Take.
 func (s *Store) Peek(
 	ctx context.Context, charges []limiter.Charge,
 ) (decision limiter.Decision, err error) {
