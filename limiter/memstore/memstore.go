@@ -16,9 +16,10 @@ import (
 type Config struct {
 	// MaxAccounts bounds the memory: about 50 bytes for each account, and 250 more for
 	// each different limit. 0 means 1,000,000. A rolling log counts as two or more
-	// accounts, depending on its entries. A quarter of MaxAccounts is for addresses, the
-	// rest for all other callers, and the budgets share each part evenly. Overflow
-	// accounts can exceed it; see the package comment.
+	// accounts of about 60 bytes each, depending on its entries. A quarter of MaxAccounts
+	// is for addresses, the rest for all other callers, and the budgets share each part
+	// evenly. Overflow accounts exceed MaxAccounts if there are more budgets than that,
+	// or if budgets are added while others use it all; see the package comment.
 	MaxAccounts int
 	// Now is the clock, for tests and replay. Nil is the real clock: the wall time at
 	// New plus monotonic time. Now is called with no lock held.
