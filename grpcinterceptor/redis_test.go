@@ -180,3 +180,34 @@ func TestRedis_WithoutItsServerACallKeepsItsAnswerAndItsCost(t *testing.T) {
 	server.Resume()
 	newShared(t, server.Network, server.Addr, patient).spent(t, 7, 1)
 }
+
+// The deadline of a client is no failure of the store: while the server hangs, no
+// policy answers for calls whose own time is over.
+func TestRedis_ADeadlineOfTheClientNeverOpensABudget(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Network: server.Network, Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Config{Timeout: patient})
+	require.NoError(t, err)
+	l, log := limiterOver(t, store, limiter.Budget{Name: "api", Scope: limiter.ByPrincipal,
+		Limit: limiter.PerDay(100), OnError: limiter.Open})
+	caller, stop := act(t, &service{unary: func(context.Context) error {
+		t.Error("the handler ran")
+		return nil
+	}}, intercept(t, l, users, grpcinterceptor.Config{}))
+	server.Pause()
+	defer server.Resume()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(as(t, "alice"), 50*time.Millisecond)
+		_, err := caller.EmptyCall(ctx, empty)
+		cancel()
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	}
+	stop()
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	require.Len(t, log.seen, 3)
+	for _, r := range log.seen {
+		assert.Equal(t, "canceled", r.outcome)
+	}
+}

@@ -59,7 +59,8 @@ type Budget struct {
 	// never refuse. One whose two counts both stay 0 applies to no request.
 	Shadow bool
 	// OnError is the answer while the store cannot decide. It has no default: for
-	// a store that can fail it must be set.
+	// a store that can fail it must be set. It does not answer for a request whose own
+	// deadline ends before the store's timeout: that is refused as cancelled.
 	OnError FailurePolicy
 	// Public budgets are told to every caller: what is left of them stands in
 	// headers and details. Otherwise callers see only accounts that are their own,

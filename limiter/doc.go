@@ -82,6 +82,10 @@
 //   - budget-shared: two limiters in use on one store have a budget of the same name
 //     with different limits or scopes, so both use the same accounts. Rename one of
 //     them, or give both the same limit and scope. Logged once for each pair.
+//   - deadline-first: the deadline of a caller's context ended, or was about to, before
+//     the store could answer. Such a request is refused as cancelled, and OnError does
+//     not answer for it. If all callers have less time than the store's timeout,
+//     OnError never answers at all. Logged once.
 //   - limit-for-invalid: LimitFor returned a limit that is not valid, or that the
 //     store cannot hold exactly. Budget.Limit applies. Logged once for each budget.
 //   - scope-changed: a Reload changed the Scope of a budget. Name and scope make the

@@ -85,13 +85,15 @@ func checkCost(cost int64) error {
 // storekit has all of them.
 const (
 	timeout     = "timeout"
+	overload    = "overload"
 	unavailable = "unavailable"
 )
 
 // StoreError says that a store could not decide. The Decision beside it is the
 // answer of the failure policy already.
 type StoreError struct {
-	// Reason is the metric label: "timeout", "unavailable", "ambiguous" or "other".
+	// Reason is the metric label: "timeout", "overload", "unavailable", "ambiguous" or
+	// "other".
 	// Package storekit says what each means.
 	Reason string
 	Err    error // the cause

@@ -12,19 +12,56 @@ import (
 // load off a store that fails, short enough to come back with it.
 const closedRetry = time.Second
 
-// fail answers for a store that could not decide, by the strictest policy.
-func (q *request) fail(ctx context.Context, l *Limiter, err error) (Decision, error) {
-	var cost *CostError
-	var config *ConfigError
-	var store *StoreError
+// failure returns the error of a store that could not decide, or nil if err is the
+// caller's: a mistake, or its own deadline or departure, also where the store has
+// foreseen that the deadline comes too early.
+func (l *Limiter) failure(ctx context.Context, err error) *StoreError {
+	if err == nil {
+		return nil
+	}
+	if store, ok := errors.AsType[*StoreError](err); ok {
+		return store
+	}
+	_, wrongCost := errors.AsType[*CostError](err)
+	_, wrongConfig := errors.AsType[*ConfigError](err)
+	_, foreseen := errors.AsType[interface {
+		error
+		CallerDeadline()
+	}](err) // storekit.ErrDeadline
 	switch {
-	case errors.As(err, &store):
-	case errors.As(err, &cost), errors.As(err, &config), ctx.Err() != nil:
-		return Decision{}, err
+	case wrongCost, wrongConfig:
+		return nil
+	case foreseen, ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		l.warnDeadline(ctx)
+		return nil
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return nil
 	default:
-		store = &StoreError{"other", err}
+		return &StoreError{"other", err}
+	}
+}
+
+// warnDeadline logs, once, that a caller's deadline has ended before the store's.
+func (l *Limiter) warnDeadline(ctx context.Context) {
+	if l.deadlines.CompareAndSwap(false, true) {
+		l.warn(ctx, "deadline-first", "the deadline of a caller ended before the store answered; such "+
+			"requests are refused as cancelled, and OnError never answers for them: give callers "+
+			"more time than the store's timeout, or the store a shorter timeout")
+	}
+}
+
+// fail answers for a store that has returned err and could not decide, by the
+// strictest policy. If the caller is gone, there is nobody to answer.
+func (q *request) fail(
+	ctx context.Context, l *Limiter, err error, store *StoreError,
+) (Decision, error) {
+	if store == nil {
+		return Decision{}, err
 	}
 	l.failures.log(ctx, l, store)
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
 	strictest := -1
 	for i, b := range q.budgets {
 		if b.Shadow || b.OnError == Open {
@@ -51,29 +88,17 @@ func (l *Limiter) startTimer() (start time.Time) {
 	return start
 }
 
-// since returns the time since start, or -1 if nobody wants to know.
-func since(start time.Time) time.Duration {
-	if start.IsZero() {
-		return -1
-	}
-	return time.Since(start)
-}
-
-// reportCall reports an answer of the store, with the error that [request.fail] has
-// made of its own. An error because the caller has left is not the store's.
-func (l *Limiter) reportCall(took time.Duration, err error) {
-	if took < 0 {
+// reportCall reports an answer of the store, or its failure. An error of the caller is
+// neither.
+func (l *Limiter) reportCall(start time.Time, err error, failed *StoreError) {
+	if start.IsZero() || err != nil && failed == nil {
 		return
 	}
 	reason := ""
-	if err != nil {
-		var failure *StoreError
-		if !errors.As(err, &failure) {
-			return
-		}
-		reason = failure.Reason
+	if failed != nil {
+		reason = failed.Reason
 	}
-	l.observer.StoreCalled(l.name, l.can.Name, took, reason)
+	l.observer.StoreCalled(l.name, l.can.Name, time.Since(start), reason)
 }
 
 // failureLog logs that the store fails: at once, then at most once a minute.

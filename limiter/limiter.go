@@ -32,13 +32,14 @@ type Config struct {
 // has no goroutine. The zero Limiter is not usable: its methods that decide
 // return a *[ConfigError]. See [New].
 type Limiter struct {
-	store    Store
-	can      Capabilities
-	name     string
-	observer Observer
-	log      *slog.Logger
-	gate     func(context.Context, Caller) GateResult
-	failures failureLog
+	store     Store
+	can       Capabilities
+	name      string
+	observer  Observer
+	log       *slog.Logger
+	gate      func(context.Context, Caller) GateResult
+	failures  failureLog
+	deadlines atomic.Bool // of callers have ended first, which is logged
 
 	budgets  atomic.Pointer[[]*budget] // replaced whole by Reload
 	requests sync.Pool                 // of *request
@@ -131,11 +132,11 @@ func (l *Limiter) take(
 	if !decided {
 		start := l.startTimer()
 		*d, err = l.store.Take(ctx, q.charges)
-		took := since(start)
+		failed := l.failure(ctx, err)
+		l.reportCall(start, err, failed)
 		if err != nil {
-			*d, err = q.fail(ctx, l, err)
+			*d, err = q.fail(ctx, l, err, failed)
 		}
-		l.reportCall(took, err)
 	}
 	if l.observer.Decided != nil && d.Outcome != 0 {
 		l.decided(ctx, q, c, cost, d, err)
@@ -159,11 +160,11 @@ func (l *Limiter) peek(
 	if !decided {
 		start := l.startTimer()
 		*d, err = l.store.Peek(ctx, q.charges)
-		took := since(start)
+		failed := l.failure(ctx, err)
+		l.reportCall(start, err, failed)
 		if err != nil {
-			*d, err = q.fail(ctx, l, err)
+			*d, err = q.fail(ctx, l, err, failed)
 		}
-		l.reportCall(took, err)
 	}
 	return err
 }

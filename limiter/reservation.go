@@ -14,10 +14,10 @@ import (
 // to settle.
 //
 // A Settle or Cancel that certainly changed nothing may be called again: its error
-// is a *[StoreError] with the reason "unavailable" or "timeout", a *[CostError] or
-// a *[ConfigError]. After any other error the correction may have been made, so
-// the reservation counts as settled, and no token is ever given back twice. While
-// one call is in flight, others return [ErrReceipt].
+// is a *[StoreError] with the reason "unavailable", "timeout" or "overload", a
+// *[CostError] or a *[ConfigError]. After any other error the correction may have
+// been made, so the reservation counts as settled, and no token is ever given back
+// twice. While one call is in flight, others return [ErrReceipt].
 //
 // A token bucket refills while reservations are open, and what they give back can
 // be spent on top. Over any span T a token bucket therefore admits at most
@@ -254,7 +254,7 @@ func changedNothing(err error, charges []Charge) bool {
 	}
 	var store *StoreError
 	if errors.As(err, &store) {
-		return store.Reason == unavailable || store.Reason == timeout
+		return store.Reason == unavailable || store.Reason == timeout || store.Reason == overload
 	}
 	var cost *CostError
 	var config *ConfigError

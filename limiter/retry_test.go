@@ -59,6 +59,7 @@ func TestReservation_ASettleThatChangedNothingCanBeCalledAgain(t *testing.T) {
 	for name, err := range map[string]error{
 		"unavailable": storeError(storekit.Unavailable),
 		"timeout":     storeError(storekit.Timeout),
+		"overload":    storeError(storekit.Overload),
 		"wrapped":     fmt.Errorf("mine: %w", storeError(storekit.Unavailable)),
 		"cost":        &limiter.CostError{Cost: 9},
 		"config":      &limiter.ConfigError{Field: "Limit"},
@@ -89,7 +90,7 @@ func TestReservation_ASettleThatMayHaveHappenedIsNotCalledAgain(t *testing.T) {
 		"foreign":     errors.New("connection reset"),
 		"context":     context.DeadlineExceeded,
 		"no receipt":  limiter.ErrReceipt,
-		"a later one": storeError("overload"),
+		"a later one": storeError("eclipse"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, l := newSettleFails(t, err)

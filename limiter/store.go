@@ -63,8 +63,8 @@ type Receipt struct {
 //     the capacity. If the window has ended or the log entry has left, under the
 //     limit of the charge or under that of the account, a credit changes nothing
 //     and a debit counts as taken now. An error with the reason
-//     Unavailable or Timeout says that nothing was corrected: the receipts stay
-//     valid, and Settle may be called again. A store that may have corrected one
+//     Unavailable, Timeout or Overload says that nothing was corrected: the receipts
+//     stay valid, and Settle may be called again. A store that may have corrected one
 //     of the charges consumes its receipt, or returns another reason. Settle does
 //     not depend on its context. A Take that returns an error leaves no receipt.
 //   - R10 A changed limit never mints: what is allowed at one instant, without

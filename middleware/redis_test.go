@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -152,4 +153,33 @@ func TestRedis_WithoutItsServerARequestKeepsItsAnswerAndItsCost(t *testing.T) {
 	server.Resume()
 	f, _ = newShared(t, server.Network, server.Addr, patient)
 	spentInRedis(t, f, 7)
+}
+
+// The deadline that a service gives its requests is no failure of the store: while
+// the server hangs, no policy answers for those whose own time is over.
+func TestRedis_ADeadlineOfTheServiceNeverOpensABudget(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Network: server.Network, Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Config{Timeout: patient})
+	require.NoError(t, err)
+	f := &fixture{seen: &seen{}}
+	f.limiter, err = limiter.New(store, []limiter.Budget{{Name: "api", Scope: limiter.ByPrincipal,
+		Limit: limiter.PerDay(100), OnError: limiter.Open}},
+		limiter.Config{Observer: f.seen.observer(), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	handler := f.middleware(t, byUser, keying.Pattern, middleware.Config{})(http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
+	web := serve(t, authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 30*time.Millisecond)
+		defer cancel()
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	})))
+	server.Pause()
+	defer server.Resume()
+	for range 3 {
+		resp, _ := exchange(t, web, http.MethodGet, "/", "alice")
+		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		assert.Equal(t, []string{"http unmatched canceled"}, f.seen.take())
+	}
 }

@@ -33,6 +33,7 @@ func TestMetrics_CountStoresThatCanFail(t *testing.T) {
 		return text(failures, "Requests that a store could not decide, by the reason.",
 			failures+`{limiter="api",reason="ambiguous",store="redis"} `+ambiguous,
 			failures+`{limiter="api",reason="other",store="redis"} 0`,
+			failures+`{limiter="api",reason="overload",store="redis"} 0`,
 			failures+`{limiter="api",reason="timeout",store="redis"} 0`,
 			failures+`{limiter="api",reason="unavailable",store="redis"} 0`)
 	}
