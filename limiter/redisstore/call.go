@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,142 +16,112 @@ var scriptText string
 
 var scriptHash = redis.NewScript(scriptText).Hash()
 
-// verb is what the script does.
-type verb int64
-
-const (
-	peek verb = iota
-	take
-	settle
-	reset
-)
-
 // command is a command that is sent at most once: the client must not try it
 // again by itself.
-type command struct {
-	*redis.Cmd
-	sent *atomic.Bool
-}
+type command struct{ *redis.Cmd }
 
 // NoRetry forbids the client's own retries.
-func (c *command) NoRetry() bool { return true }
+func (*command) NoRetry() bool { return true }
 
-// Args returns the words of the command. A client asks for them when it writes
-// the command, so from then on the server may have run it.
-func (c *command) Args() []any {
-	c.sent.Store(true)
-	return c.Cmd.Args()
-}
+// argument is one of the last two words of a command: the limits or the lines. The
+// client asks for the bytes when it writes the command to a connection. What looks at
+// the words of commands, such as tracing, does not ask.
+type argument struct{ bytes func() []byte }
 
-// call is one request to one server: one script, and one round trip where
-// nothing fails.
+// MarshalBinary returns the bytes.
+func (a *argument) MarshalBinary() ([]byte, error) { return a.bytes(), nil }
+
+// String is what a log or a trace shows.
+func (a *argument) String() string { return "(binary)" }
+
+// call is a batch on its way: one script, and one round trip if nothing fails.
 type call struct {
-	store *Store
-	verb  verb
-	keys  []string
-	args  []byte // what the script is told about each key, argLen bytes each
-	now   int64  // the instant, where the clock is the user's
+	lines []*line // none: a probe
+	ends  int64   // when the last of its requests does, in nanoseconds of the store's clock
 
-	connects bool // made by connect, for no caller
-
-	deadline time.Time
-	sent     atomic.Bool // the last command may have reached a server
-	clock    int64       // what the server's clock read, by the last reply
+	// Guarded by the lock of the combiner.
+	sent bool // it may have reached the server; who gets an answer before is not in it
+	lost bool // it has lost its slot
 }
 
-// argLen is the length of the script's argument for a key.
-const argLen = headLen + 2*8
-
-// outcome is the reply of a call, without the clock, or its error.
+// outcome is what became of a call.
 type outcome struct {
-	reply string
 	err   error
+	reply string // without the clock
+	clock int64  // what the server's clock read, in microseconds
+	took  int64  // the round trip, in nanoseconds
 }
 
-// run makes the call within the store's timeout. The error is a
-// *limiter.StoreError, or that of ctx.
-func (c *call) run(ctx context.Context) (string, error) {
-	c.deadline = time.Now().Add(c.store.timeout)
-	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.deadline)
-	if ends, ok := ctx.Deadline(); !c.store.inline || ok && ends.Before(c.deadline) {
-		return c.runApart(ctx, bounded, cancel)
-	}
+// send makes the call. late is how much longer than its requests it may last: they
+// have their answers by then, and the server is left with nothing to do, but a
+// connection that was being made is ready for the next call.
+func (s *Store) send(b *call, late time.Duration) outcome {
+	ends := s.clock.start.Add(time.Duration(b.ends) + late)
+	ctx, cancel := context.WithDeadline(context.Background(), ends)
 	defer cancel()
-	reply, err := c.try(bounded)
-	switch {
-	case err == nil:
-		return reply, nil
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	default:
-		return "", storeError(err, c.sent.Load())
-	}
+	return s.try(ctx, b)
 }
 
-// runApart makes the call in a goroutine of its own, for clients that keep no
-// deadline and callers that may leave before it: whoever leaves, leaves it
-// running.
-func (c *call) runApart(
-	ctx, bounded context.Context, cancel context.CancelFunc,
-) (string, error) {
-	done := make(chan outcome, 1)
-	go func() {
-		defer cancel()
-		done <- c.guarded(bounded)
-	}()
-	var o outcome
-	select {
-	case o = <-done:
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-bounded.Done():
-		select {
-		case o = <-done: // at the last moment, or the cause of the end
-		default:
-			o.err = fmt.Errorf("redisstore: no answer within %v: %w", c.store.timeout,
-				context.DeadlineExceeded)
-		}
-	}
-	if o.err != nil {
-		return "", storeError(o.err, c.sent.Load())
-	}
-	return o.reply, nil
-}
-
-// guarded is try with a panic of the client, or of a hook in it, as an error:
-// nobody could recover it in this goroutine.
-func (c *call) guarded(ctx context.Context) (o outcome) {
+// guarded returns what send returns, with a panic of the client as an error: nobody
+// could recover it in a goroutine of the store's own.
+func guarded(send func() outcome) (o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			o = outcome{err: fmt.Errorf("redisstore: the client panicked: %v", p)}
 		}
 	}()
-	o.reply, o.err = c.try(ctx)
-	return o
+	return send()
 }
 
-// try runs the script. It tries again, once for each cause, only where nothing
-// has run: the server does not have the script; its clock is not known, or was
-// set; or it refuses for a moment, as it does in a failover.
-func (c *call) try(ctx context.Context) (string, error) {
+// try runs the script. It tries again, once for each cause, only if nothing has run:
+// the server does not have the script; its clock is not known, or was set; or it
+// refuses for a moment, as it does in a failover.
+func (s *Store) try(ctx context.Context, b *call) outcome {
 	var load, learned, waited bool
 	for {
-		reply, err := c.eval(ctx, load)
-		_, passes := refusal(err)
+		o := s.eval(ctx, b, load)
+		_, passes := refusal(o.err)
 		switch {
-		case passes && strings.HasPrefix(err.Error(), "NOSCRIPT ") && !load:
+		case passes && strings.HasPrefix(o.err.Error(), "NOSCRIPT ") && !load:
 			load = true
-		case errors.Is(err, errLate) && !learned && ctx.Err() == nil:
+		case errors.Is(o.err, errLate) && !learned && ctx.Err() == nil:
 			learned = true
 		case passes && !waited:
 			waited = true
-			if !pause(ctx, c.store.timeout/10) {
-				return "", err
+			if !pause(ctx, min(s.timeout/10, 50*time.Millisecond)) {
+				return o
 			}
 		default:
-			return reply, err
+			return o
 		}
 	}
+}
+
+// encode returns the limits and the lines, as the script wants them.
+func (b *call) encode() (limits, lines []byte) {
+	size := 0
+	for _, l := range b.lines {
+		size += l.bytes()
+	}
+	lines = make([]byte, 0, size)
+	var rules []*rule
+	number := func(r *rule) uint16 {
+		for i, other := range rules {
+			if *other == *r {
+				return uint16(i)
+			}
+		}
+		rules = append(rules, r)
+		return uint16(len(rules) - 1)
+	}
+	for _, l := range b.lines {
+		lines = l.appendTo(lines, number)
+	}
+	limits = make([]byte, 0, len(rules)*headLen)
+	for _, r := range rules {
+		limits = r.appendHead(limits)
+	}
+	return limits, lines
 }
 
 // pause waits for d, and reports whether ctx has not ended by then.
@@ -167,56 +136,57 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// eval sends the script, by its hash or with its text, and learns from the reply
-// what the server's clock says.
-func (c *call) eval(ctx context.Context, load bool) (string, error) {
-	c.sent.Store(false)
-	cmd := &command{redis.NewCmd(ctx, c.words(load)...), &c.sent}
+// words returns the words of the command.
+func (s *Store) words(b *call, load bool) []any {
+	count := 0
+	for _, l := range b.lines {
+		count += len(l.draws)
+	}
+	words := make([]any, 0, 3+count+3)
+	if load {
+		words = append(words, "eval", scriptText, count)
+	} else {
+		words = append(words, "evalsha", scriptHash, count)
+	}
+	for _, l := range b.lines {
+		for j := range l.draws {
+			words = append(words, &l.draws[j].name)
+		}
+	}
+	deadline := s.clock.deadline(s.clock.start.Add(time.Duration(b.ends)))
+	control := appendNumbers(make([]byte, 0, 3*8), deadline, s.maxAhead, s.slack)
+	var lines []byte
+	return append(words, control,
+		&argument{func() (limits []byte) {
+			limits, lines = s.combiner.encode(b, s.elapsed())
+			return limits
+		}},
+		&argument{func() []byte { return lines }})
+}
+
+// eval sends the script, by its hash or with its text, and learns from the reply what
+// the server's clock says.
+func (s *Store) eval(ctx context.Context, b *call, load bool) (o outcome) {
+	cmd := &command{redis.NewCmd(ctx, s.words(b, load)...)}
 	cmd.SetFirstKeyPos(3)
 	sent := time.Now()
-	if err := c.store.client.Process(ctx, cmd); err != nil {
-		if c.store.inline && !c.connects && timedOut(err) {
-			c.store.connect()
-		}
-		return "", err
+	if o.err = s.client.Process(ctx, cmd); o.err != nil {
+		return o
 	}
-	reply, err := cmd.Text()
-	if err != nil {
-		return "", err
+	if o.reply, o.err = cmd.Text(); o.err != nil {
+		return o
 	}
-	numbers := numbers{text: reply}
-	c.clock = numbers.within(0, most)
-	if numbers.bad {
-		return "", fmt.Errorf("redisstore: the server replied %q, which is no answer", reply)
+	n := numbers{text: o.reply}
+	if o.clock = n.within(0, most); n.bad {
+		o.err = garbled(o.reply)
+		return o
 	}
-	c.store.clock.saw(c.clock, sent, time.Now())
-	if numbers.text == "" {
-		return "", errLate
+	o.reply = n.text
+	received := time.Now()
+	o.took = int64(received.Sub(sent))
+	s.clock.saw(o.clock, sent, received)
+	if o.reply == "" {
+		o.err = errLate
 	}
-	return numbers.text, nil
-}
-
-// words returns the words of the command.
-func (c *call) words(load bool) []any {
-	words := make([]any, 0, 3+2*len(c.keys)+1)
-	if load {
-		words = append(words, "eval", scriptText, len(c.keys))
-	} else {
-		words = append(words, "evalsha", scriptHash, len(c.keys))
-	}
-	for _, key := range c.keys {
-		words = append(words, key)
-	}
-	words = append(words, c.control())
-	for rest := c.args; len(rest) > 0; rest = rest[argLen:] {
-		words = append(words, rest[:argLen])
-	}
-	return words
-}
-
-// control returns the script's first argument.
-func (c *call) control() []byte {
-	s := c.store
-	return appendNumbers(make([]byte, 0, 5*8), int64(c.verb), s.clock.deadline(c.deadline),
-		s.maxAhead, s.slack, c.now)
+	return o
 }

@@ -8,15 +8,15 @@ import (
 // connectTimeout bounds what calls do not wait for, connectors is how many do so at
 // once, and connectPause is the least time from one to the next.
 const (
-	connectTimeout = 5 * time.Second
-	connectors     = 8
+	connectTimeout = time.Second
+	connectors     = 2
 	connectPause   = 50 * time.Millisecond
 )
 
-// connect leaves the client with a connection that the next call can use. A client
-// that keeps the deadlines of calls breaks off what they begin: if a connection
-// takes longer than a call has, none would ever be made. It asks for the server's
-// clock, and so leaves the server with the script, too.
+// connect leaves the client with a connection that the next call can use, after a
+// call in a caller's own goroutine has timed out: the call breaks off what it begins,
+// so that if a connection takes longer than a call has, none would ever be made. It
+// asks for the server's clock, and so leaves the server with the script, too.
 //
 // Only a call that a caller made begins this. It is one attempt: if it fails, the
 // next begins with the next such call, after the pause.
@@ -35,7 +35,6 @@ func (s *Store) connect() {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 		defer cancel()
 		// A call that is late already, on no account: all that it does is answer.
-		late := &call{store: s, verb: peek, connects: true}
-		late.guarded(ctx)
+		guarded(func() outcome { return s.try(ctx, &call{}) })
 	}()
 }

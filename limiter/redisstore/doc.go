@@ -1,15 +1,37 @@
 // Package redisstore keeps accounts in a Redis or Valkey server, so that any
 // number of processes share them, with the same exact answers as memory:
 //
-//	client := redis.NewClient(&redis.Options{
-//		Addr: "localhost:6379", ContextTimeoutEnabled: true, DialerRetries: 1,
-//	})
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", DialerRetries: 1})
 //	store, err := redisstore.New(client, redisstore.Config{})
 //
 // It works with one server (Redis 6.2 or later, Valkey) and with a master that
 // Sentinels name (redis.NewFailoverClient); not with a Ring, and not with a
-// Cluster yet. A decision is one script call and one round trip, whatever the
-// number of budgets, at one instant of the server's clock.
+// Cluster yet. A decision is one script call and one round trip, whatever the number
+// of budgets, at one instant of the server's clock.
+//
+// # Many requests at once
+//
+// Requests that arrive while others are in flight travel together in the next call.
+// The script decides them one after the other, and each gets its own exact answer:
+// nothing is leased, rounded or delayed. Requests that differ only in their cost
+// share a line of the call, so thousands that a caller sends at once cost the server
+// little more than one. A request that finds no other in flight is sent at once.
+//
+// Two to eight calls are in flight, one for each 2.5 ms of the round trip, but at most
+// half of the client's PoolSize (and at least one). A call has up to 128 lines, or runs
+// of equal costs in lines; a rolling log counts as 8. It has at most 64 KiB, unless one
+// line is longer.
+//
+// Up to 8192 lines wait, at most 1024 of them for one principal (of addresses: for
+// one network), and principals take turns. Corrections by Settle come first, in up to
+// half of a call, and need no place: as many wait as were let in before. A request that
+// cannot be answered before Config.Timeout has passed is not sent, which leaves the
+// server's time for those that can: that is an error with the reason overload. If it is
+// the caller's own deadline that comes too early, the error is storekit.ErrDeadline,
+// which is a context.DeadlineExceeded, and may come before the context has ended: it is
+// the caller that is gone, so no OnError answers. A caller that leaves before its
+// request is sent takes nothing. If it leaves later, what the server has allowed goes
+// first to those who wait in the same line for the same cost.
 //
 // # What is exact
 //
@@ -29,32 +51,32 @@
 //
 // # When the server fails
 //
-// Each call has the store's own deadline, whatever the client's options are, and
-// goes on without a caller that leaves. A call is a *[limiter.StoreError] with
-// one of these reasons, and each budget's OnError answers; no reason is ever a
-// denial, and a denial is never an error:
+// Each request is answered within Config.Timeout, whatever the client's options are,
+// and its call goes on without a caller that leaves. A failure is a
+// *[limiter.StoreError] with one of these reasons, and each budget's OnError answers; no
+// reason is ever a denial, and a denial is never an error:
 //
 //	unavailable  nothing ran: no connection, or the server refuses (OOM,
 //	             READONLY, LOADING, NOREPLICAS, ...)
-//	timeout      nothing ran within the deadline
+//	timeout      nothing ran within the timeout, and nothing will
+//	overload     nothing ran: no answer would have come in time
 //	ambiguous    the command was sent and no reply came: debited or not
 //	other        no rights, a foreign value, a misuse; nothing was debited,
 //	             and nothing corrected
 //
 // A request is debited at most once. The client's own retries are refused; the
-// store tries again, once, only after replies that say that nothing ran, such as
-// NOSCRIPT after a restart. Each call carries its deadline in the server's time,
+// store tries again, once for each cause, only after replies that say that nothing
+// ran, such as NOSCRIPT after a restart. Each call carries its deadline in the server's time,
 // so that a script that runs late, on a server that was stopped or cut off,
 // debits nothing.
 //
-// With redis.Options.ContextTimeoutEnabled the client itself keeps the deadline:
-// the call then needs no goroutine of its own, which is faster, and a connection
-// whose command has timed out is free at once, not after ReadTimeout. A caller
-// whose context is cancelled meanwhile may wait for the rest of the deadline. The
-// client's hooks then run in the caller's goroutine, so they must not block, and
-// their panics reach the caller; see [Client]. Since such a client also breaks off
-// a connection that is not made within the deadline, each call that times out lets
-// the store try to make one, at most every 50 ms. Nothing goes on without calls.
+// A connection of a *redis.Client whose call has timed out is given up at once, not
+// after ReadTimeout; see [Client]. Connections are made beside the calls that need
+// them: whoever waits is told in time, and the connection is ready for the next. So
+// where a new connection takes longer than Config.Timeout (a far server, TLS), the first
+// requests fail; MinIdleConns makes connections before. Nothing goes on without calls. A
+// caller whose context is cancelled while it makes a call itself may wait for the rest
+// of the timeout.
 //
 // DialerRetries: 1 lets calls fail at once, as unavailable, while nobody listens.
 // By default the client tries five times, 100 ms apart, and calls last until their
@@ -119,8 +141,8 @@
 //
 // The client's user needs, on keys of the prefix, and nothing else:
 //
-//	ACL SETUSER ration on >secret ~ration:* -@all +evalsha +eval +time +get +set
-//	    +append +setrange +pexpireat +del +hello
+//	ACL SETUSER ration on >secret ~ration:* -@all +evalsha +eval +time +get +mget
+//	    +exists +set +append +setrange +pexpireat +del +hello
 //
 // Scripts are loaded by EVAL when a server does not know them, so no SCRIPT
 // command is needed.

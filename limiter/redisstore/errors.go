@@ -17,6 +17,18 @@ import (
 // nothing.
 var errLate = errors.New("redisstore: the server ran the script after its deadline")
 
+// errOverload is the cause of an overload.
+var errOverload = &limiter.StoreError{Reason: storekit.Overload, Err: overload{}}
+
+type overload struct{}
+
+func (overload) Error() string {
+	return "redisstore: more requests wait than the server can answer in time"
+}
+
+// errPanicked is the cause if a client's method does not return.
+var errPanicked = errors.New("redisstore: the client panicked")
+
 // Errors of the script.
 const (
 	replyNewer   = "RATIONNEWER "
@@ -32,7 +44,8 @@ var refusals = []struct {
 	{"NOSCRIPT ", true}, {"READONLY ", true}, {"LOADING ", true}, {"MASTERDOWN ", true},
 	{"TRYAGAIN ", true}, {"CLUSTERDOWN ", true}, {"BUSY ", true},
 	{"NOREPLICAS ", false}, {"OOM ", false}, {"MISCONF ", false},
-	{"ERR max number of clients reached", false},
+	{"ERR max number of clients reached", false}, {"MOVED ", false}, {"ASK ", false},
+	{"CROSSSLOT ", false},
 }
 
 // refusal returns whether err is a reply that says that nothing has run, and
@@ -64,7 +77,7 @@ func storeError(err error, sent bool) *limiter.StoreError {
 	case errors.Is(err, errLate):
 		return &limiter.StoreError{Reason: storekit.Timeout, Err: err}
 	case refused:
-		return &limiter.StoreError{Reason: storekit.Unavailable, Err: err}
+		return &limiter.StoreError{Reason: storekit.Unavailable, Err: explainSlots(err)}
 	case isReply:
 		return &limiter.StoreError{Reason: storekit.Other, Err: explain(reply)}
 	case sent:
@@ -95,6 +108,17 @@ func explain(reply error) error {
 			"deleting the key (KeyFor returns the key of an account)", key)
 	}
 	return reply
+}
+
+// explainSlots says more of the replies of a server that has some of the keys only.
+func explainSlots(err error) error {
+	for _, prefix := range []string{"MOVED ", "ASK ", "CROSSSLOT "} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return fmt.Errorf("redisstore: the client's server is a node of a Redis Cluster, which "+
+				"has its keys on several servers: want a client of one server, or of a Sentinel: %w", err)
+		}
+	}
+	return err
 }
 
 // mayHaveRun reports whether a call that ended with err may have changed

@@ -1,6 +1,10 @@
 package redisstore
 
-import "github.com/ration-go/ration/limiter"
+import (
+	"time"
+
+	"github.com/ration-go/ration/limiter"
+)
 
 // Most is the most units that an account can have used.
 const Most = most
@@ -21,4 +25,33 @@ func (s *Store) KeysOf(all []limiter.Key) []string {
 		texts[i] = names.text(key)
 	}
 	return texts
+}
+
+// Waiting returns how many requests wait for a call.
+func (s *Store) Waiting() (n int) {
+	s.combiner.mu.Lock()
+	defer s.combiner.mu.Unlock()
+	s.combiner.queue.each(func(l *line) {
+		for _, r := range l.runs {
+			n += int(r.count)
+		}
+	})
+	return n
+}
+
+// Bound sets how many lines may wait, in all and of one owner, and how much work goes
+// into a batch.
+func (s *Store) Bound(places, share, work int) {
+	q := &s.combiner.queue
+	q.places, q.share, q.work = places, share, work
+}
+
+// Slots sets how many calls may be in flight.
+func (s *Store) Slots(n int) { s.combiner.maxSlots = n }
+
+// RoundTrip returns the smoothed round trip.
+func (s *Store) RoundTrip() time.Duration {
+	s.combiner.mu.Lock()
+	defer s.combiner.mu.Unlock()
+	return time.Duration(s.combiner.rtt)
 }

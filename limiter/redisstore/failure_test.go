@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -60,6 +61,7 @@ func soon(t *testing.T, timeout time.Duration, f func()) {
 }
 
 func TestTake_ALostReplyIsOneDebitAndAnAnswerInTime(t *testing.T) {
+	t.Parallel()
 	daily := limiter.PerDay(100)
 	for name, test := range map[string]struct {
 		fault redistest.Fault
@@ -272,12 +274,16 @@ func TestTake_WithoutAFreeConnectionNothingIsSent(t *testing.T) {
 	s := newStore(t, client, redisstore.Config{Timeout: 200 * time.Millisecond})
 	daily := limiter.PerDay(100)
 	allowed(t, s, on("alice", daily, 1))
-	proxy.Set(redistest.StallReply)
+	var group sync.WaitGroup
+	group.Go(func() { _ = client.BLPop(t.Context(), 0, "nothing").Err() })
+	require.Eventually(t, func() bool { return client.PoolStats().IdleConns == 0 },
+		patient, time.Millisecond)
 	_, err := s.Take(t.Context(), on("alice", daily, 1))
-	failed(t, err, storekit.Ambiguous)
-	_, err = s.Take(t.Context(), on("alice", daily, 1))
 	failed(t, err, storekit.Timeout)
 	assert.EqualValues(t, 1, proxy.Dials())
+	server.Do("RPUSH", "nothing", "x")
+	group.Wait()
+	assert.EqualValues(t, 99, left(t, s, "alice", daily))
 }
 
 // A busy pool makes callers wait, and opens no more connections.
@@ -350,6 +356,7 @@ func (reply) RedisError()     {}
 const redis6 = "ERR Error running script (call to f_0123): @user_script:40: @user_script: 40: "
 
 func TestTake_TriesAgainOnlyWhereNothingRan(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := newClient(t, server.Network, server.Addr)
 	daily := limiter.PerDay(100)
@@ -368,6 +375,9 @@ func TestTake_TriesAgainOnlyWhereNothingRan(t *testing.T) {
 		{reply("NOREPLICAS Not enough good replicas to write."), false, storekit.Unavailable},
 		{reply("MISCONF Redis is configured to save RDB snapshots"), false, storekit.Unavailable},
 		{reply("ERR max number of clients reached"), false, storekit.Unavailable},
+		{reply("MOVED 3999 127.0.0.1:6381"), false, storekit.Unavailable},
+		{reply("ASK 3999 127.0.0.1:6381"), false, storekit.Unavailable},
+		{reply("CROSSSLOT Keys in request don't hash to the same slot"), false, storekit.Unavailable},
 		{reply(redis6 + "-READONLY You can't write against a read only replica."), true,
 			storekit.Unavailable},
 		{reply(redis6 + "-OOM command not allowed when used memory > 'maxmemory'."), false,
@@ -397,6 +407,90 @@ func TestTake_TriesAgainOnlyWhereNothingRan(t *testing.T) {
 	}
 }
 
+func TestTake_ANodeOfAClusterIsNamedAsTheCause(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []reply{"MOVED 3999 127.0.0.1:6381", "ASK 3999 127.0.0.1:6381",
+		"CROSSSLOT Keys in request don't hash to the same slot"} {
+		s := newStore(t, &scripted{newClient(t, server.Network, server.Addr), []error{text}, 0},
+			redisstore.Config{})
+		_, err := s.Take(t.Context(), on("alice", limiter.PerDay(1), 1))
+		require.ErrorContains(t, err, "want a client of one server")
+		require.ErrorIs(t, err, text)
+	}
+}
+
+// reading is a hook that reads the words of commands, as tracing does.
+type reading struct{ words atomic.Int64 }
+
+func (*reading) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *reading) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		r.words.Add(int64(len(fmt.Sprint(cmd.Args()...)) + len(cmd.String())))
+		return next(ctx, cmd)
+	}
+}
+
+func (*reading) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// What a hook has looked at is not sent: nothing ran, so it is not ambiguous.
+func TestTake_AHookThatReadsTheCommandMakesNothingAmbiguous(t *testing.T) {
+	client := keeping(t, "tcp", "127.0.0.1:1")
+	hook := &reading{}
+	client.AddHook(hook)
+	s := newStore(t, embedded{client}, redisstore.Config{Timeout: patient})
+	_, err := s.Take(t.Context(), on("alice", limiter.PerDay(1), 1))
+	failed(t, err, storekit.Unavailable)
+	assert.Positive(t, hook.words.Load())
+}
+
+// The store changes nothing of the user's client.
+func TestNew_LeavesTheOptionsOfTheClientAlone(t *testing.T) {
+	server := redistest.Start(t)
+	client := newClient(t, server.Network, server.Addr)
+	before := *client.Options()
+	s := newStore(t, client, redisstore.Config{})
+	allowed(t, s, on("alice", limiter.PerDay(1), 1))
+	after := *client.Options()
+	assert.Equal(t, before.ReadTimeout, after.ReadTimeout)
+	assert.Equal(t, before.WriteTimeout, after.WriteTimeout)
+	assert.False(t, after.ContextTimeoutEnabled)
+}
+
+// When replies stall, a client with default options would hold its connections for
+// ReadTimeout, some seconds.
+func TestTake_GoesOnSoonAfterAStall(t *testing.T) {
+	for name, connect := range map[string]func(testing.TB, string, string) *redis.Client{
+		"default": newClient, "keeping": keeping,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			s := newStore(t, connect(t, server.Network, server.Addr), redisstore.Config{})
+			ask := func() error {
+				_, err := s.Take(t.Context(), on("alice", limiter.PerDay(1000), 1))
+				return err
+			}
+			require.Eventually(t, func() bool { return ask() == nil }, patient, time.Millisecond)
+			server.Pause()
+			var group sync.WaitGroup
+			for range 64 {
+				group.Go(func() {
+					for range 10 {
+						failed(t, ask(), storekit.Ambiguous, storekit.Timeout, storekit.Overload)
+					}
+				})
+			}
+			group.Wait()
+			server.Resume()
+			start := time.Now()
+			require.Eventually(t, func() bool { return ask() == nil }, patient, time.Millisecond)
+			assert.Less(t, time.Since(start), time.Second)
+		})
+	}
+}
+
 // panicking is a client with a hook that panics.
 type panicking struct{}
 
@@ -421,17 +515,11 @@ func (exploding) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// No goroutine is between the caller and a client that keeps deadlines, unless
-// the caller's own comes first.
-func TestTake_APanicOfAHookReachesTheCallerOfAClientThatKeepsDeadlines(t *testing.T) {
-	client := keeping(t, "tcp", "127.0.0.1:1")
+func TestTake_APanicOfAHookIsAnError(t *testing.T) {
+	client := newClient(t, "tcp", "127.0.0.1:1")
 	client.AddHook(exploding{})
-	s := newStore(t, client, redisstore.Config{Timeout: patient})
-	charges := on("alice", limiter.PerDay(1), 1)
-	assert.PanicsWithValue(t, "a hook", func() { _, _ = s.Take(t.Context(), charges) })
-	ctx, cancel := context.WithTimeout(t.Context(), patient/2)
-	defer cancel()
-	_, err := s.Take(ctx, charges)
+	s := newStore(t, embedded{client}, redisstore.Config{Timeout: patient})
+	_, err := s.Take(t.Context(), on("alice", limiter.PerDay(1), 1))
 	require.ErrorContains(t, err, "a hook")
 }
 

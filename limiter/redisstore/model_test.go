@@ -30,6 +30,9 @@ func drive(t *testing.T, streams uint64, shape model.Shape,
 	run func(model.Factory, *model.Generator) error,
 ) {
 	const lanes = 4
+	if testing.Short() {
+		streams = max(streams/10, lanes)
+	}
 	for lane := range uint64(lanes) {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()

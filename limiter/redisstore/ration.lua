@@ -1,170 +1,328 @@
--- One request on all its accounts, all or nothing. KEYS[i] is an account; only a
--- correction may name one twice. Numbers are integers below 2^53, exact in a
--- double; instants are microseconds since the Unix epoch.
+-- A batch of requests, one after the other, at one instant of the server's clock.
+-- All accounts are read first and written last; in between, each request sees what
+-- those before it left. Numbers are integers below 2^53, exact in a double; instants
+-- are microseconds since the Unix epoch.
 --
--- ARGV[1]    verb (0 peek, 1 take, 2 settle, 3 reset), deadline, ahead, slack, instant
--- ARGV[i+1]  head, cost, shadow        for KEYS[i]; to settle head of the limit under
---                                      which it was taken, correction, and instant
---                                      of what is corrected
--- head       1, kind (0 bucket, 1 window, 2 log), n, p, capacity
--- value      head, at, used                  of a bucket (in p-ths of a token) or
---                                            of a window
---            head, at, {instant, total}...   of a log; totals count from its start
---                                            kinds 5 and 6 are a window and a log that
---                                            were made from a bucket: their next limit
---                                            gets what is left, until that window ends
---                                            or the log's first entry has left
--- reply      clock                           where the deadline has passed; else
---            clock, {used, at}..., healed    for a log {used, at, wait, reset}
+-- KEYS     the accounts of the lines, in their order; several may be one
+-- ARGV[1]  deadline, ahead, slack
+-- ARGV[2]  the limits: head...
+-- ARGV[3]  the lines: verb (0 peek, 1 take, 2 settle, 3 reset), number of accounts,
+--          number of runs, instant; then for each account twice its limit (a number
+--          from 0 up), and 1 more if it is a shadow; and
+--            peek, take  for each run: how many requests, and for each account the
+--                        cost of one
+--            settle      one run: 1, and for each account the correction and the
+--                        instant of what is corrected; the limit is that under which
+--                        it was taken
+--            reset       one run, of no meaning
+-- head     1, kind (0 bucket, 1 window, 2 log), n, p, capacity
+-- value    head, at, used                  of a bucket (in p-ths of a token) or of a
+--                                          window
+--          head, at, {instant, total}...   of a log; totals count from its start
+--          Kinds 5 and 6 are a window and a log that were made from a bucket: their
+--          next limit gets what is left, until that window ends or the log's first
+--          entry has left.
+-- reply    clock                           if the deadline has passed; else
+--          clock, line..., healed
+-- line     0, {used, at}..., waits         of a peek or a take, before it; {used, at,
+--                                          reset} of a log. waits: for each run and
+--                                          each log the wait of who is refused
+--          0                               of a settle or a reset
+--          1, length, text                 an error of this line alone
 --
 -- A bucket gains n p-ths of a token a microsecond; windows and logs are n
 -- microseconds long and have p = 1. at is the instant of the latest debit.
--- What is rare is in functions inside functions, which cost nothing until then.
+-- What is rare comes late, or in functions inside functions: it costs nothing until
+-- then.
 
-local call, write, read = redis.call, struct.pack, struct.unpack
-local byte, sub, floor, fmod = string.byte, string.sub, math.floor, math.fmod
+local call, pcall, write, read = redis.call, redis.pcall, struct.pack, struct.unpack
+local byte, sub, floor, fmod, min, max =
+  string.byte, string.sub, math.floor, math.fmod, math.min, math.max
 local MOST = 9007199254740992
 
-local verb, deadline, ahead, slack, now = read('<ddddd', ARGV[1])
+local deadline, ahead, slack = read('<ddd', ARGV[1])
 local time = call('TIME')
 local clock = time[1] * 1e6 + time[2]
-local reply = write('<d', clock)
-if clock > deadline then return reply end
-if slack == 0 then now = clock end
-if verb == 3 then return reply .. write('<d', 0 * call('DEL', unpack(KEYS))) end
+if clock > deadline then return write('<d', clock) end
+local now = clock
 
--- expiry is the millisecond after an account is full again, or the next.
-local function expiry(full)
-  return string.format('%.0f', floor((full - now + clock + slack) / 1000) + 2)
+local limits, heads = {}, {} -- by number and by head
+for i = 1, #ARGV[2], 26 do
+  local head = sub(ARGV[2], i, i + 25)
+  local n, p, cap = read('<ddd', head, 3)
+  local limit = {head = head, kind = byte(head, 2), n = n, p = p, cap = cap, units = cap * p}
+  limits[#limits + 1] = limit
+  heads[head] = limit
 end
 
--- keep writes a bucket or a window.
-local function keep(key, head, kind, n, at, used)
-  local full = at + used / n
-  if kind == 1 then full = (floor(at / n) + 1) * n end
-  call('SET', key, head .. write('<dd', at, used), 'PXAT', expiry(full))
+local fetched -- the values of all keys; false if there is none, or no string
+if #KEYS == 1 then
+  local value = pcall('GET', KEYS[1])
+  fetched = {value}
+else
+  fetched = call('MGET', unpack(KEYS))
+end
+local lines = ARGV[3]
+
+-- expiry is the millisecond after an account is full again, or the next. The account
+-- is full at an instant by the clock that says it is now.
+local function expiry(full, instant)
+  return string.format('%.0f', floor((full - instant + clock + slack) / 1000) + 2)
 end
 
--- logs returns the functions for rolling logs.
-local function logs()
-  local function entry(state, k) return read('<dd', state, 19 + 16 * k) end
-
-  -- back returns the state with all its instants set back.
-  local function back(state, count, by)
-    local entries = {sub(state, 1, 26), write('<d', now)}
-    for k = 1, count do
-      local instant, total = entry(state, k)
-      entries[k + 2] = write('<dd', instant - by, total)
+-- The fast path: takes and peeks of buckets that are not in shadow, under the limit
+-- that they are stored under. At the first sign of anything else, and if the server
+-- refuses the first write, it has changed nothing, and what follows decides.
+do
+  local numbers, count, names, own, at, used = {}, 0, {}, {}, {}, {}
+  local these, instants, levels, costs = {}, {}, {}, {}
+  local seen, changed, new, plain = {}, {}, {}, true
+  local out, place, key = {write('<d', clock)}, 1, 0
+  while plain and key < #KEYS do
+    local verb, size, runs, instant
+    verb, size, runs, instant, place = read('<BHHd', lines, place)
+    if slack > 0 then now = instant end
+    plain = verb < 2
+    out[#out + 1] = '\0'
+    for i = 1, size do
+      local flags
+      flags, place = read('<H', lines, place)
+      key = key + 1
+      local limit, name = limits[flags / 2 + 1], KEYS[key] -- nil for a shadow
+      local a = numbers[name]
+      if not limit or limit.kind > 0 or a and own[a] ~= limit then
+        plain = false
+        break
+      end
+      if not a then
+        a = count + 1
+        count, numbers[name], names[a], own[a], at[a], used[a] = a, a, name, limit, now, 0
+        local value = fetched[key]
+        if not value then
+          new[#new + 1] = name
+        else
+          local head, t, u
+          if #value == 42 then head, t, u = read('<c26dd', value) end
+          if head ~= limit.head or t % 1 ~= 0 or t - now > ahead
+            or not (u >= 0 and u <= MOST and u % 1 == 0) then
+            plain = false
+            break
+          end
+          at[a], used[a] = t, u
+        end
+      end
+      local t, u = at[a], used[a]
+      if t < now then
+        t, u = now, u - limit.n * (now - t)
+        if u < 0 then u = 0 end
+      end
+      these[i], instants[i], levels[i] = a, t, u
+      out[#out + 1] = write('<dd', u, t)
     end
-    return table.concat(entries)
+    if not plain then break end
+    for _ = 1, runs do
+      local allowed
+      allowed, place = read('<d', lines, place)
+      for i = 1, size do
+        local limit, cost = own[these[i]], nil
+        cost, place = read('<d', lines, place)
+        costs[i] = cost * limit.p
+        if cost > 0 then
+          local fits = floor((limit.units - levels[i]) / costs[i])
+          if fits < allowed then allowed = fits end
+        end
+      end
+      if verb == 1 and allowed > 0 then
+        for i = 1, size do
+          if costs[i] > 0 then
+            local a = these[i]
+            levels[i] = levels[i] + allowed * costs[i]
+            if not seen[a] then changed[#changed + 1] = a end
+            at[a], used[a], seen[a] = instants[i], levels[i], now
+          end
+        end
+      end
+    end
+  end
+  if plain and #new > 0 and #KEYS > 1 then plain = call('EXISTS', unpack(new)) == 0 end
+  if plain then
+    local set = pcall
+    for i = 1, #changed do
+      local a = changed[i]
+      local done = set('SET', names[a], write('<c26dd', own[a].head, at[a], used[a]), 'PXAT',
+        expiry(at[a] + used[a] / own[a].n, seen[a]))
+      if done.err then
+        plain = false
+        break
+      end
+      set = call
+    end
+  end
+  if plain then
+    out[#out + 1] = write('<d', 0)
+    return table.concat(out)
+  end
+  now = clock
+end
+
+-- A single key that is no string has an error for a value by now.
+if #KEYS > 1 then
+  local absent = {}
+  for i = 1, #KEYS do
+    if not fetched[i] then absent[#absent + 1] = KEYS[i] end
+  end
+  if #absent > 0 and call('EXISTS', unpack(absent)) > 0 then
+    for i = 1, #KEYS do fetched[i] = fetched[i] or pcall('GET', KEYS[i]) end
+  end
+end
+
+-- logs returns the functions for rolling logs. A book is what a log has: state as
+-- it is stored, with stored entries; more entries; and mend, if the last entry that
+-- is stored has another total by now.
+local function logs()
+  local function entry(book, k)
+    if k > book.stored then return book.more[k - book.stored][1], book.more[k - book.stored][2] end
+    local instant, total = read('<dd', book.state, 19 + 16 * k)
+    if k == book.stored and book.mend then total = book.mend end
+    return instant, total
   end
 
-  -- open reads a log of n microseconds, or nothing where the state is no log.
-  -- Entries from first to count are live, and base is the total before them.
-  local function open(state, n)
-    if #state < 34 or (#state - 34) % 16 ~= 0 then return end
-    local log = {state = state, count = (#state - 34) / 16, base = 0, total = 0}
-    log.last = read('<d', state, 27)
-    local anchor = log.last
-    if log.count > 0 then log.last, log.total = entry(state, log.count) end
-    if anchor % 1 ~= 0 or log.last % 1 ~= 0 or log.total % 1 ~= 0 or log.last > MOST then return end
-    if log.last > anchor then anchor = log.last end
-    if anchor - now > ahead then
-      log.state, log.last = back(state, log.count, anchor - now), log.last - (anchor - now)
-      log.heals, anchor = true, now
+  -- text returns the entries of a book from first on.
+  local function text(book, first)
+    local upto = book.mend and -17 or -1
+    local parts = {first <= book.stored and sub(book.state, 19 + 16 * first, upto) or ''}
+    if book.mend and first <= book.stored then
+      parts[2] = write('<dd', entry(book, book.stored))
     end
-    log.at = anchor > now and anchor or now
-    local first, past = 1, log.count + 1
+    for k = max(first, book.stored + 1), book.count do
+      parts[#parts + 1] = write('<dd', entry(book, k))
+    end
+    return table.concat(parts)
+  end
+
+  -- parse reads a book, or nothing if the state is no log.
+  local function parse(state)
+    if #state < 34 or (#state - 34) % 16 ~= 0 then return end
+    local count = (#state - 34) / 16
+    local book = {state = state, stored = count, count = count, more = {}, total = 0}
+    book.anchor = read('<d', state, 27)
+    book.last = book.anchor
+    if count > 0 then book.last, book.total = entry(book, count) end
+    if book.anchor % 1 ~= 0 or book.last % 1 ~= 0 or book.total % 1 ~= 0
+      or not (book.last <= MOST and book.anchor <= MOST) then return end
+    return book
+  end
+
+  -- start returns a book in which used tokens were taken at once.
+  local function start(at, used)
+    local book = {state = '', stored = 0, count = 0, more = {}, total = 0,
+      anchor = at, last = at - MOST, rewrite = true, first = 1, base = 0}
+    if used > 0 then
+      book.more[1], book.count, book.total, book.last = {at, used}, 1, used, at
+    end
+    return book
+  end
+
+  -- back returns the book with all its instants set back.
+  local function back(book, by)
+    local more = {}
+    for k = 1, book.count do
+      local instant, total = entry(book, k)
+      more[k] = {instant - by, total}
+    end
+    return {state = '', stored = 0, count = book.count, more = more, total = book.total,
+      anchor = book.anchor - by, last = book.last - by, rewrite = true}
+  end
+
+  -- open returns the book as it is now under a limit of n microseconds: entries from
+  -- first on are live, base is the total before them, and at is its instant. heals
+  -- says that it was too far ahead.
+  local function open(book, n)
+    local at, heals = max(book.anchor, book.last), false
+    if at - now > ahead then
+      book, at, heals = back(book, at - now), now, true
+    elseif at < now then
+      at = now
+    end
+    local first, past = 1, book.count + 1
     while first < past do
       local mid = floor((first + past) / 2)
-      if entry(log.state, mid) <= log.at - n then first = mid + 1 else past = mid end
+      if entry(book, mid) <= at - n then first = mid + 1 else past = mid end
     end
-    log.first = first
+    book.first, book.base = first, 0
     if first > 1 then
-      local _, before = entry(log.state, first - 1)
-      log.base = before
+      local _, before = entry(book, first - 1)
+      book.base = before
     end
-    return log
-  end
-
-  -- start returns a log in which used tokens were taken at once.
-  local function start(at, used)
-    local log = {state = string.rep('-', 34), at = at, first = 1, count = 0, base = 0, total = 0,
-      last = at - MOST, changed = true}
-    if used > 0 then
-      log.state, log.count, log.total, log.last = log.state .. write('<dd', at, used), 1, used, at
-    end
-    return log
+    return book, at, heals
   end
 
   -- wait returns the time until at most left tokens are used.
-  local function wait(log, n, left)
-    local low, high = log.first, log.count
+  local function wait(book, at, n, left)
+    local low, high = book.first, book.count
     while low < high do
       local mid = floor((low + high) / 2)
-      local _, total = entry(log.state, mid)
-      if log.total - total <= left then high = mid else low = mid + 1 end
+      local _, total = entry(book, mid)
+      if book.total - total <= left then high = mid else low = mid + 1 end
     end
-    return n - (log.at - entry(log.state, low))
+    return n - (at - entry(book, low))
   end
 
-  -- append adds cost tokens, or, for 0, writes the log under another head. One
-  -- entry that has left stays, for the total before the first that is live.
-  local function append(key, head, log, n, cost)
-    local at, total = log.at, log.total + cost
-    local size, merges = #log.state, cost > 0 and log.last == log.at
-    if log.changed or log.heals or log.first - 2 > log.count - log.first then
-      local kept = sub(log.state, 19 + 16 * math.max(log.first - 1, 1), merges and -17 or -1)
-      if cost > 0 then kept, log.last = kept .. write('<dd', at, total), at end
-      call('SET', key, head .. write('<d', at) .. kept, 'PXAT', expiry(log.last + n))
-    elseif merges then
-      call('SETRANGE', key, size - 8, write('<d', total))
+  -- add adds cost tokens at an instant.
+  local function add(book, at, cost)
+    book.total = book.total + cost
+    if book.count > 0 and book.last == at then
+      if book.count > book.stored then
+        book.more[book.count - book.stored][2] = book.total
+      else
+        book.mend = book.total
+      end
     else
-      call('APPEND', key, write('<dd', at, total))
-      call('PEXPIREAT', key, expiry(at + n))
+      book.count, book.last = book.count + 1, at
+      book.more[book.count - book.stored] = {at, book.total}
     end
   end
 
-  -- settle corrects by delta the first entry that is not before taken. If what was
-  -- taken has left, a credit is nothing and a debit is taken now. The first entry
-  -- stays, though empty, if it says until when the log was made from a bucket.
-  local function settle(key, head, log, n, lowest, delta, taken, carried)
-    if taken <= log.at - n then
-      if delta <= 0 then return end
-      taken = log.at
+  -- settle returns the book with delta added to the first entry that is not before
+  -- taken. If what was taken has left, a credit is nothing and a debit is taken now.
+  -- The first entry stays, though empty, if it says until when the log was made from
+  -- a bucket. It returns nothing if no entry is left.
+  local function settle(book, at, n, lowest, delta, taken, carried)
+    if taken <= at - n then
+      if delta <= 0 then return book end
+      taken = at
     end
-    local debit = math.min(delta, math.max(lowest - (log.total - log.base), 0))
-    local entries, total, last = {}, log.base, log.at
-    local function add(instant, tokens, keeps)
+    local debit = min(delta, max(lowest - (book.total - book.base), 0))
+    local new = {state = '', stored = 0, count = 0, more = {}, total = book.base,
+      anchor = at, last = at - MOST, rewrite = true, first = 1, base = book.base}
+    local function keep(instant, tokens, keeps)
       if tokens <= 0 and not keeps then return end
-      total = total + math.max(tokens, 0)
-      if tokens > 0 then last = instant end
-      entries[#entries + 1] = write('<dd', instant, total)
+      new.total = new.total + max(tokens, 0)
+      if tokens > 0 then new.last = instant end
+      new.count = new.count + 1
+      new.more[new.count] = {instant, new.total}
     end
-    if log.base > 0 then
-      entries[1] = sub(log.state, 3 + 16 * log.first, 18 + 16 * log.first)
+    if book.base > 0 then
+      new.more[1], new.count, new.first = {entry(book, book.first - 1)}, 1, 2
     end
-    local before, found = log.base, false
-    for k = log.first, log.count do
-      local instant, upto = entry(log.state, k)
+    local before, found = book.base, false
+    for k = book.first, book.count do
+      local instant, upto = entry(book, k)
       local tokens = upto - before
       before = upto
       if instant >= taken and not found then
         found, tokens = true, tokens + debit
       end
-      add(instant, tokens, carried and k == 1)
+      keep(instant, tokens, carried and k == 1)
     end
-    if not found then add(taken, debit) end
-    if total > log.base then
-      local value = head .. write('<d', log.at) .. table.concat(entries)
-      call('SET', key, value, 'PXAT', expiry(last + n))
-    else
-      call('DEL', key)
-    end
+    if not found then keep(taken, debit) end
+    if new.total > new.base then return new end
   end
 
-  return {open = open, start = start, wait = wait, append = append, settle = settle}
+  return {entry = entry, text = text, parse = parse, start = start, open = open, wait = wait,
+    add = add, settle = settle}
 end
+local log
 
 -- changes returns the functions for values that are not under the request's limit.
 local function changes()
@@ -193,9 +351,9 @@ local function changes()
     end
     if debt then
       if over > 0 then scaled = scaled + 1 end
-      return math.min(cap * p + whole * p + scaled, MOST)
+      return min(cap * p + whole * p + scaled, MOST)
     end
-    return math.max(cap * p - whole * p - scaled, 0)
+    return max(cap * p - whole * p - scaled, 0)
   end
 
   -- carry returns the tokens to count as used of a capacity of cap, so that what is
@@ -203,180 +361,417 @@ local function changes()
   local function carry(used, q, c, cap)
     local part = fmod(used, q)
     used = (used - part) / q + (part > 0 and 1 or 0)
-    return math.max(used + (cap - c), 0)
+    return max(used + (cap - c), 0)
   end
 
   -- marked returns the head with another kind.
   local function marked(head, kind) return sub(head, 1, 1) .. string.char(kind) .. sub(head, 3) end
 
-  -- foreign reports whether a head is none of ours.
-  local function foreign(head)
-    if #head < 26 or byte(head) ~= 1 then return true end
+  -- limit returns the limit of a head, and whether it was made from a bucket; or
+  -- nothing if the head is none of ours.
+  local function limit(head)
+    if #head < 26 or byte(head) ~= 1 then return end
     local kind = byte(head, 2)
-    if kind > 6 or kind == 3 or kind == 4 then return true end
+    if kind > 6 or kind == 3 or kind == 4 then return end
+    if kind > 2 then
+      head, kind = marked(head, kind - 4), kind - 4
+      return heads[head] or limit(head), true
+    end
     local n, p, cap = read('<ddd', head, 3)
-    return not (n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
-      and n % 1 == 0 and p % 1 == 0 and cap % 1 == 0)
+    if n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
+      and n % 1 == 0 and p % 1 == 0 and cap % 1 == 0 then
+      return {head = head, kind = kind, n = n, p = p, cap = cap}
+    end
   end
 
-  return {rebase = rebase, carry = carry, marked = marked, foreign = foreign}
-end
-
-local allowed, healed, spoiled = verb == 1, 0, nil
-local drafts, log, change = nil, nil, nil
-
--- commit writes an account with cost tokens more used, or, for 0, what was
--- carried over to another limit.
-local function commit(key, head, kind, n, at, used, cost, book, heals)
-  if kind == 2 then
-    log.append(key, head, book, n, cost)
-  else
-    keep(key, head, kind, n, at, used)
+  -- convert carries an account over to another limit.
+  local function convert(v, limit)
+    local own = v.limit
+    if own.kind == 0 and limit.kind == 0 then
+      v.used = rebase(v.used, own.p, own.cap, limit.p, limit.cap)
+    elseif own.kind == 0 or limit.kind == 0 or v.carried then
+      v.used, v.book = min(carry(v.used, own.p, own.cap, limit.cap) * limit.p, MOST), nil
+      v.carried = limit.kind ~= 0
+    elseif own.kind ~= limit.kind or own.n ~= limit.n then
+      v.book = nil
+    elseif v.book then
+      v.book.rewrite = true
+    end
+    v.limit, v.changed = limit, true
+    if limit.kind == 2 and not v.book then v.book = log.start(v.at, v.used) end
   end
-  if heals then healed = healed + 1 end
+
+  return {limit = limit, convert = convert, marked = marked}
 end
+local change
 
--- To settle several, all are read (i <= 0) before the first is written, so that an
--- error leaves them as they were; and each again when it is its turn, since one
--- may be corrected twice.
-for i = verb == 2 and #KEYS > 1 and 1 - #KEYS or 1, #KEYS do
-  local k = i > 0 and i or i + #KEYS
-  local key, arg = KEYS[k], ARGV[k + 1]
-  local head, kind = sub(arg, 1, 26), byte(arg, 2)
-  local n, p, cap, cost, extra = read('<ddddd', arg, 3)
+-- The accounts, by a number that each gets when it is first met: its key; its value
+-- until it is parsed; what is stored, or will be: the limit, at and used, or a book;
+-- without a limit it is full. spoils has the error of a value that is no account, and
+-- stays says that it must stay.
+local numbers, count, keys, values = {}, 0, {}, {}
+local limitOf, atOf, usedOf, bookOf, carriedOf, firstOf, nowOf = {}, {}, {}, {}, {}, {}, {}
+local spoils, stays, exists, dirty = {}, {}, {}, {}
+local changed, healed = {}, 0
 
-  -- The account as it is stored: under own, which is of the kind was with m, q, c.
-  local at, used, own, was, m, q, c = now, 0, head, kind, n, p, cap
-  local heals, book = false, nil
-  local carried = false -- a window or a log that was made from a bucket
-
-  local state = redis.pcall('GET', key)
-  if state then
-    local good = not state.err
-    if good then own = sub(state, 1, 26) end
-    if good and own ~= head then
+-- parse reads the value of an account that is no bucket or window under a limit of
+-- this call.
+local function parse(a, value)
+  if not value.err then
+    local head = sub(value, 1, 26)
+    local limit, carried = heads[head], false
+    if not limit then
       change = change or changes()
-      if change.foreign(own) then
-        good = false
-        if byte(own) and byte(own) > 1 and byte(own) < 32 then
-          return {err = 'RATIONNEWER ' .. key}
-        end
-      else
-        was, m, q, c = byte(own, 2), read('<ddd', own, 3)
-        if was > 2 then
-          carried, was = true, was - 4
-          own = change.marked(own, was)
-        end
+      limit, carried = change.limit(head)
+      if not limit and byte(head) and byte(head) > 1 and byte(head) < 32 then
+        spoils[a], stays[a] = 'RATIONNEWER ' .. keys[a], true
+        return
       end
     end
-    if good and was == 2 then
+    if limit and limit.kind == 2 then
       log = log or logs()
-      book = log.open(state, m)
-      good = book ~= nil
-      if good then
-        at, used, heals = book.at, book.total - book.base, book.heals
-        carried = carried and book.first == 1
+      bookOf[a] = log.parse(value)
+      if bookOf[a] then
+        limitOf[a], carriedOf[a] = limit, carried
+        return
       end
-    elseif good then
-      good = #state == 42
-      if good then
-        at, used = read('<dd', state, 27)
-        if at - now > ahead then
-          heals, at = true, now
-        elseif at <= now then
-          if was == 0 then
-            used = used - m * (now - at)
-            if used < 0 then used = 0 end
-          elseif floor(at / m) ~= floor(now / m) then
-            used = 0
-          end
-          at = now
-        end
+    elseif limit and #value == 42 then
+      local at, used = read('<dd', value, 27)
+      if at % 1 == 0 and used >= 0 and used <= MOST and used % 1 == 0 then
+        limitOf[a], carriedOf[a], atOf[a], usedOf[a] = limit, carried, at, used
+        return
       end
-    end
-    if not (good and at % 1 == 0 and used >= 0 and used <= MOST and used % 1 == 0) then
-      spoiled, used, at = spoiled or key, 0, now
-      if verb > 0 then call('DEL', key) end
-    end
-    if used == 0 then -- full, which is the same as none
-      own, was, m, q, c, book, heals, carried = head, kind, n, p, cap, nil, false, false
     end
   end
-
-  if verb == 2 and (i <= 0 or spoiled) then
-    -- Nothing is corrected, or not yet.
-  elseif verb == 2 then
-    if extra > at then extra = at end -- the clock was set back
-    -- If the window or the entry has gone under the charge's own limit, a credit changes
-    -- nothing and a debit is taken now. The limit of the account is checked below.
-    local gone = kind == 1 and floor(extra / n) ~= floor(at / n) or kind == 2 and extra <= at - n
-    if gone then extra = at end
-    if carried then own = change.marked(own, was + 4) end
-    if gone and cost <= 0 then
-      -- Nothing is corrected.
-    elseif was == 2 then
-      log = log or logs()
-      log.settle(key, own, book or log.start(at, 0), m, 2 * c, cost, extra, carried)
-    elseif was == 0 or cost > 0 or floor(extra / m) == floor(at / m) then
-      local lowest = 2 * c * q
-      if cost < 0 then
-        used = math.max(used + cost * q, 0)
-      elseif used < lowest then
-        used = math.min(used + cost * q, lowest)
-      end
-      if used > 0 then
-        keep(key, own, was, m, at, used)
-      elseif state then
-        call('DEL', key)
-      end
-    end
-    if heals then healed = healed + 1 end
+  local text = value.err
+  if text and not string.find(text, '^%-?WRONGTYPE ') then
+    spoils[a], stays[a] = text, true -- it could not be read, which says nothing of it
   else
-    local changed = own ~= head
-    if changed then -- carry what was used, or what is left, over to the request's limit
-      if was == 0 and kind == 0 then
-        used = change.rebase(used, q, c, p, cap)
-      elseif was == 0 or kind == 0 or carried then
-        used, book = math.min(change.carry(used, q, c, cap) * p, MOST), nil
-        carried = kind ~= 0
-      elseif was ~= kind or m ~= n then
-        book = nil
-      elseif book then
-        book.changed = true
+    spoils[a] = 'RATIONSPOILED ' .. keys[a]
+  end
+end
+
+-- touch notes that an account is to be written.
+local function touch(a)
+  nowOf[a] = now
+  if not dirty[a] then
+    dirty[a] = true
+    changed[#changed + 1] = a
+  end
+end
+
+-- clear makes an account full.
+local function clear(a)
+  limitOf[a], bookOf[a], carriedOf[a], spoils[a] = nil, nil, nil, nil
+  touch(a)
+end
+
+-- look returns an account as it is now.
+local function look(a, limit)
+  local v = {limit = limit, at = now, used = 0}
+  local own = limitOf[a]
+  if not own then return v end
+  local at, used, book, heals = atOf[a], usedOf[a], bookOf[a], false
+  if book then
+    book, at, heals = log.open(book, own.n)
+    used = book.total - book.base
+  elseif at - now > ahead then
+    heals, at = true, now
+  elseif at <= now then
+    if own.kind == 0 then
+      used = used - own.n * (now - at)
+      if used < 0 then used = 0 end
+    elseif floor(at / own.n) ~= floor(now / own.n) then
+      used = 0
+    end
+    at = now
+  end
+  v.at = at
+  if used > 0 then -- else it is full, which is the same as none
+    v.limit, v.used, v.book, v.heals = own, used, book, heals
+    v.carried = carriedOf[a] and (not book or book.first == 1)
+  end
+  return v
+end
+
+-- commit makes an account what v says.
+local function commit(a, v)
+  if v.used <= 0 then
+    limitOf[a], bookOf[a] = nil, nil
+  else
+    limitOf[a], atOf[a], usedOf[a] = v.limit, v.at, v.used
+    bookOf[a], carriedOf[a] = v.book, v.carried
+    if v.book then firstOf[a], v.book.anchor = v.book.first, v.at end
+  end
+  if v.heals then healed, v.heals = healed + 1, false end
+  v.changed = false
+  touch(a)
+end
+
+-- The lines. place and key are how far lines and KEYS have been read. these, limit and
+-- shadow are the accounts of a line, their limits under it, and their flags.
+local place, key = 1, 0
+local out, starts, total = {write('<d', clock)}, {}, 0
+local these, limit, shadow, used, views = {}, {}, {}, {}, {}
+
+-- account returns the account of the next key.
+local function account()
+  key = key + 1
+  local name = KEYS[key]
+  local a = numbers[name]
+  if not a then
+    count = count + 1
+    a = count
+    numbers[name], keys[a], values[a], exists[a] = a, name, fetched[key], fetched[key] and true
+  end
+  return a
+end
+
+-- prepare returns what is used of an account; its instant; and, unless it is a bucket
+-- or a window under the limit of the request, the view by which it is changed.
+local function prepare(a, l)
+  local own = limitOf[a]
+  if own == l and l.kind < 2 and not carriedOf[a] and atOf[a] - now <= ahead then
+    local at, u = atOf[a], usedOf[a]
+    if at >= now then return u, at end
+    if l.kind == 0 then
+      u = u - l.n * (now - at)
+      if u < 0 then u = 0 end
+    elseif floor(at / l.n) ~= floor(now / l.n) then
+      u = 0
+    end
+    return u, now
+  elseif not own and l.kind < 2 then
+    return 0, now
+  end
+  local v = look(a, l)
+  if v.limit ~= l then
+    change = change or changes()
+    if l.kind == 2 then log = log or logs() end
+    change.convert(v, l)
+  elseif l.kind == 2 and not v.book then
+    log = log or logs()
+    v.book = log.start(v.at, 0)
+  end
+  return v.used, v.at, v
+end
+
+-- decide decides a line of peeks or takes of so many accounts.
+local function decide(verb, size, runs)
+  local at = now
+  for i = 1, size do
+    local v
+    used[i], at, v = prepare(these[i], limit[i])
+    views[i] = v or at
+    if v and v.book then
+      out[#out + 1] = write('<ddd', used[i], at,
+        used[i] > 0 and limit[i].n - (at - v.book.last) or 0)
+    else
+      out[#out + 1] = write('<dd', used[i], at)
+    end
+  end
+  for _ = 1, runs do
+    local requests
+    requests, place = read('<d', lines, place)
+    local costs, allowed = {}, requests
+    for i = 1, size do
+      local cost
+      cost, place = read('<d', lines, place)
+      costs[i] = cost
+      if cost > 0 and not shadow[i] then
+        local l = limit[i]
+        local fits = floor((l.cap * l.p - used[i]) / (cost * l.p))
+        if fits < allowed then allowed = fits > 0 and fits or 0 end
       end
     end
-    local pays = cost == 0 or cost * p <= cap * p - used
-    if kind == 2 then
-      log = log or logs()
-      book = book or log.start(at, used)
-      local wait = 0
-      if not pays and cost <= cap then wait = log.wait(book, n, cap - cost) end
-      reply = reply .. write('<dddd', used, at, wait, used > 0 and n - (at - book.last) or 0)
-    else
-      reply = reply .. write('<dd', used, at)
-    end
-    if not pays and extra == 0 then allowed = false end
-    -- The debit, if the request is allowed; and what was carried over in any case,
-    -- since an account that cannot pay would else stay on its old limit.
-    if verb == 1 and (pays and cost > 0 or not pays and cost <= cap and (changed or heals)) then
-      if not pays then cost = 0 end
-      used = used + cost * p
-      if carried then head = change.marked(head, kind + 4) end
-      if i < #KEYS or spoiled then
-        drafts = drafts or {}
-        drafts[i] = {head, kind, n, at, used, cost, book, heals}
-      elseif allowed or cost == 0 then
-        commit(key, head, kind, n, at, used, cost, book, heals)
+    for i = 1, size do
+      local a, l, v, cost, pays = these[i], limit[i], views[i], costs[i], allowed
+      if shadow[i] and cost > 0 then
+        pays = min(allowed, max(floor((l.cap * l.p - used[i]) / (cost * l.p)), 0))
+      end
+      local plain = type(v) == 'number'
+      local poor = not plain and cost > 0 and cost <= l.cap and
+        (verb == 0 and cost * l.p > l.cap * l.p - used[i] or
+         verb == 1 and requests > pays and (pays + 1) * cost * l.p > l.cap * l.p - used[i])
+      if verb == 1 and pays > 0 and cost > 0 then
+        used[i] = used[i] + pays * cost * l.p
+        if plain then
+          limitOf[a], atOf[a], usedOf[a], carriedOf[a] = l, v, used[i], nil
+          touch(a)
+        else
+          v.used = used[i]
+          if v.book then log.add(v.book, v.at, pays * cost) end
+          commit(a, v)
+        end
+      elseif verb == 1 and poor and (v.changed or v.heals) then
+        -- What was carried over, since an account that cannot pay would else stay on
+        -- its old limit.
+        commit(a, v)
+      end
+      if not plain and v.book then
+        out[#out + 1] = write('<d', poor and log.wait(v.book, v.at, l.n, l.cap - cost) or 0)
       end
     end
   end
 end
 
-if spoiled then return {err = 'RATIONSPOILED ' .. spoiled} end
-
-for i, draft in pairs(drafts or {}) do
-  if allowed or draft[6] == 0 then commit(KEYS[i], unpack(draft, 1, 8)) end
+-- settle corrects an account. If the window or the entry has gone under the limit of
+-- the charge, a credit changes nothing and a debit is taken now. The limit of the
+-- account is checked after.
+local function settle(a, limit, delta, taken)
+  local v = look(a, limit)
+  local own = v.limit
+  taken = min(taken, v.at) -- the clock was set back
+  local gone = limit.kind == 1 and floor(taken / limit.n) ~= floor(v.at / limit.n)
+    or limit.kind == 2 and taken <= v.at - limit.n
+  if gone then taken = v.at end
+  if gone and delta <= 0 then return end
+  local lowest = 2 * own.cap * own.p
+  if own.kind == 2 then
+    log = log or logs()
+    local book = v.book or log.start(v.at, 0)
+    v.book = log.settle(book, v.at, own.n, 2 * own.cap, delta, taken, v.carried)
+    if v.book == book then return end
+    v.used = v.book and v.book.total - v.book.base or 0
+  elseif own.kind == 0 or delta > 0 or floor(taken / own.n) == floor(v.at / own.n) then
+    if delta < 0 then
+      v.used = max(v.used + delta * own.p, 0)
+    elseif v.used < lowest then
+      v.used = min(v.used + delta * own.p, lowest)
+    end
+  else
+    return
+  end
+  commit(a, v)
 end
 
-if healed > 0 or verb == 2 then reply = reply .. write('<d', healed) end
-return reply
+while key < #KEYS do
+  local verb, size, runs, instant, flags, wrong
+  verb, size, runs, instant, place = read('<BHHd', lines, place)
+  if slack > 0 then now = instant end
+  total = total + 1
+  starts[total] = key + 1
+  for i = 1, size do
+    flags, place = read('<H', lines, place)
+    local a, l = account(), limits[floor(flags / 2) + 1]
+    these[i], limit[i], shadow[i] = a, l, flags % 2 == 1
+    if verb < 3 then
+      local value = values[a]
+      if value then
+        values[a] = false
+        local good = false
+        if #value == 42 then -- most are buckets under the limit of the request
+          local head, at, u = read('<c26dd', value)
+          if head == l.head and l.kind < 2 and u >= 0 and u <= MOST and at % 1 == 0 and u % 1 == 0 then
+            limitOf[a], atOf[a], usedOf[a], good = l, at, u, true
+          end
+        end
+        if not good then parse(a, value) end
+      end
+      wrong = wrong or spoils[a]
+    end
+  end
+  starts[-total] = #out + 1
+  if wrong then
+    out[#out + 1] = write('<BH', 1, #wrong) .. wrong
+    for i = 1, size do
+      local a = these[i]
+      if verb > 0 and spoils[a] and not stays[a] then clear(a) end
+    end
+    place = place + runs * (verb == 2 and 8 + 16 * size or 8 + 8 * size)
+  else
+    out[#out + 1] = '\0'
+    if verb == 2 then
+      place = place + 8
+      for i = 1, size do
+        local delta, taken
+        delta, taken, place = read('<dd', lines, place)
+        settle(these[i], limit[i], delta, taken)
+      end
+    elseif verb == 3 then
+      place = place + runs * (8 + 8 * size)
+      for i = 1, size do
+        values[these[i]] = false
+        clear(these[i])
+      end
+    else
+      decide(verb, size, runs)
+    end
+  end
+end
+
+-- record writes a log. One entry that has left stays, for the total before the first
+-- that is live.
+local function record(a, head)
+  local book, first, n = bookOf[a], firstOf[a], limitOf[a].n
+  if book.rewrite or first - 2 > book.count - first then
+    return pcall('SET', keys[a], head .. write('<d', max(book.anchor, book.last))
+      .. log.text(book, max(first - 1, 1)), 'PXAT', expiry(book.last + n, nowOf[a]))
+  end
+  -- First what changes nothing, in case that the user may not.
+  local done
+  if book.count > book.stored or slack > 0 then
+    done = pcall('PEXPIREAT', keys[a], expiry(book.last + n, nowOf[a]))
+    if type(done) == 'table' then return done end
+  end
+  if book.mend then
+    done = pcall('SETRANGE', keys[a], #book.state - 8, write('<d', book.mend))
+    if type(done) == 'table' then return done end
+  end
+  if book.count > book.stored then
+    done = pcall('APPEND', keys[a], log.text(book, book.stored + 1))
+  end
+  return done
+end
+
+-- save writes an account, and returns what the server says.
+local function save(a)
+  local limit = limitOf[a]
+  if not limit then return exists[a] and pcall('DEL', keys[a]) end
+  local head = limit.head
+  if carriedOf[a] then
+    change = change or changes()
+    head = change.marked(head, limit.kind + 4)
+  end
+  if bookOf[a] then return record(a, head) end
+  local at, used = atOf[a], usedOf[a]
+  local full = at + used / limit.n
+  if limit.kind == 1 then full = (floor(at / limit.n) + 1) * limit.n end
+  return pcall('SET', keys[a], write('<c26dd', head, at, used), 'PXAT', expiry(full, nowOf[a]))
+end
+
+-- A server that refuses the first write refuses it for what it is short of, and has
+-- changed nothing: nothing else is written then. If it is a replica, that is the
+-- answer to all, so that the client looks for the master.
+local written, refused, failed = false, nil, nil
+for i = 1, #changed do
+  local a = changed[i]
+  local done = not refused and save(a)
+  local text = refused or type(done) == 'table' and done.err
+  if text then
+    local code = not written and string.match(text, '^%-?(%u+) ')
+    if code == 'READONLY' then return done end
+    if code == 'OOM' or code == 'MISCONF' or code == 'NOREPLICAS' then refused = text end
+    failed = failed or {}
+    failed[keys[a]] = text
+  elseif done then
+    written = true
+  end
+end
+
+-- A line of which an account could not be written has failed.
+if failed then
+  starts[total + 1], starts[-total - 1] = #KEYS + 1, #out + 1
+  for i = 1, total do
+    for k = starts[i], starts[i + 1] - 1 do
+      local text = failed[KEYS[k]]
+      if text then
+        for part = starts[-i], starts[-i - 1] - 1 do out[part] = '' end
+        out[starts[-i]] = write('<BH', 1, #text) .. text
+      end
+    end
+  end
+end
+
+out[#out + 1] = write('<d', healed)
+return table.concat(out)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +21,15 @@ import (
 // a *redis.Client, or any other client of package redis that sends a command at
 // once and to one place.
 //
-// The hooks of a *redis.Client with ContextTimeoutEnabled run in the goroutine of
-// whoever calls the store: they must not block, since no deadline ends them, and
-// their panics reach the caller. Where the store calls in a goroutine of its own
-// (any other client, and a caller whose deadline is sooner than the store's), a
-// hook that blocks holds no caller, and a panic is an error of the call.
+// For a *redis.Client the store makes a client of its own on the same connections
+// (redis.Client.WithTimeout), so that no option of the user's makes a call last longer
+// than it should. That client has no hooks: traces and metrics of decisions come from
+// [limiter.Observer].
+//
+// Any other client, such as a *redis.Client inside a type of the user's, is called as
+// it is, hooks included, in a goroutine for each call. If it does not return when the
+// context ends, callers are answered all the same, and at most eight such calls are
+// left behind: then nothing is asked until one returns.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
@@ -35,9 +40,8 @@ type Config struct {
 	// Prefix begins every key, so that limiters can share a server with others;
 	// empty means "ration:". It has no braces.
 	Prefix string
-	// Timeout bounds each call, whatever the client's own timeouts are; 0 means
-	// 50 ms. With ContextTimeoutEnabled it bounds what the client does, but not
-	// its hooks; see [Client].
+	// Timeout bounds each request, from its arrival to its answer, whatever the
+	// client's own timeouts are; 0 means 50 ms.
 	Timeout time.Duration
 	// Secret keys the hash under which principals appear in key names. Without
 	// one, whoever can list the keys can search for known ids.
@@ -55,17 +59,19 @@ type Config struct {
 
 // Store is a [limiter.Store] in a Redis or Valkey server. Any number of
 // processes share its accounts. It is safe for concurrent use; the zero Store is
-// not usable, see [New]. It has goroutines of its own, a few for seconds at most,
-// only after calls that timed out on a client with ContextTimeoutEnabled.
+// not usable, see [New]. It has goroutines of its own only while requests wait, and a
+// few for seconds after calls that timed out.
 type Store struct {
 	client   Client
+	bounded  bool // client ends commands with their context
 	keys     keys
 	timeout  time.Duration
-	inline   bool  // the client itself keeps deadlines
 	maxAhead int64 // microseconds
 	slack    int64 // how long keys outlive their accounts
 	now      func() time.Time
 	clock    serverClock
+	combiner combiner
+	waiters  sync.Pool
 
 	connecting  atomic.Int32
 	connectedAt atomic.Int64 // when connect last began, in microseconds since the clock's start
@@ -96,22 +102,27 @@ func New(client Client, cfg Config) (*Store, error) {
 	case strings.ContainsAny(cfg.Prefix, "{}"):
 		return nil, wrong("Config.Prefix", cfg.Prefix,
 			"want no braces: they say which slot of a cluster a key is in")
-	case cfg.Timeout < time.Millisecond:
+	case cfg.Timeout < time.Millisecond, cfg.Timeout > time.Hour:
 		return nil, wrong("Config.Timeout", cfg.Timeout,
-			"want at least 1ms, or 0 for 50ms")
+			"want at least 1ms and at most 1h, or 0 for 50ms")
 	case cfg.MaxAhead < 0:
 		return nil, wrong("Config.MaxAhead", cfg.MaxAhead,
 			"want more than 0, or 0 for 1m")
 	}
 	s := &Store{
-		client:   client,
 		keys:     keys{cfg.Prefix, keytext.New(cfg.Secret)},
 		timeout:  cfg.Timeout,
-		inline:   keepsDeadlines(client),
 		maxAhead: cfg.MaxAhead.Microseconds(),
 		now:      cfg.Now,
 		clock:    serverClock{start: time.Now()},
 	}
+	s.client, s.bounded = bounded(client, cfg.Timeout)
+	s.combiner = combiner{
+		epoch: s.clock.start, timeout: int64(cfg.Timeout), maxSlots: slotsOf(client), queue: newQueue(),
+	}
+	s.combiner.timer = time.AfterFunc(time.Hour, s.watch)
+	s.combiner.timer.Stop()
+	s.waiters.New = func() any { return &waiter{done: make(chan struct{}, 1)} }
 	if cfg.Now != nil {
 		s.slack = slack.Microseconds()
 	}
@@ -133,6 +144,8 @@ func checkClient(client Client) error {
 	case *redis.ClusterClient:
 		reason = "the keys of one request can lie on several servers of a Cluster: want a client of " +
 			"one server, or of a Sentinel"
+	case *redis.Conn, *redis.Tx:
+		reason = "one connection is lost for ever after the first call that times out: want a client"
 	case redis.Pipeliner:
 		reason = "a pipeline answers only when it is executed: want a client"
 	default:
@@ -141,10 +154,25 @@ func checkClient(client Client) error {
 	return wrong("Client", fmt.Sprintf("%T", client), reason)
 }
 
-// keepsDeadlines reports whether the client ends a command with its context.
-func keepsDeadlines(client Client) bool {
+// slotsOf returns how many calls may be in flight: half the connections, so that the
+// client's other users have the rest.
+func slotsOf(client Client) int {
+	if c, ok := client.(*redis.Client); ok {
+		return max(c.Options().PoolSize/2, 1)
+	}
+	return maxSlots
+}
+
+// bounded returns a client on the same connections that ends commands with their
+// context, whatever the user's options are, and whether there is one.
+func bounded(client Client, timeout time.Duration) (Client, bool) {
 	c, ok := client.(*redis.Client)
-	return ok && c.Options().ContextTimeoutEnabled
+	if !ok {
+		return client, false
+	}
+	own := c.WithTimeout(timeout)
+	own.Options().ContextTimeoutEnabled = true // these options are its own
+	return own, true
 }
 
 // Capabilities says that the store can fail, so every budget on it needs an OnError,
@@ -166,11 +194,12 @@ func (s *Store) Check(l limiter.Limit) error {
 }
 
 // Take decides the charges together and debits all or none; see [limiter.Store].
-// It is one script call whatever the number of charges.
+// It is at most one script call, whatever the number of charges.
 //
 // The error is a *[limiter.CostError] or *[limiter.ConfigError] for a charge that
-// is not valid; ctx's own where it ends first, and then the charges may have been
-// debited or not; else a *[limiter.StoreError].
+// is not valid; ctx's own if it ends first, and then the charges may have been
+// debited or not; context.DeadlineExceeded, with nothing debited, if ctx would end
+// before the server can answer; else a *[limiter.StoreError].
 func (s *Store) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
 	return s.decide(ctx, charges, take)
 }
@@ -187,71 +216,30 @@ func (s *Store) decide(
 	if err := storekit.CheckTake(charges); err != nil {
 		return limiter.Decision{}, err
 	}
-	draws, err := newDraws(charges)
+	if len(charges) == 0 {
+		return limiter.Decision{Outcome: limiter.Allow}, ctx.Err()
+	}
+	w, err := s.ask(ctx, v, charges)
 	if err != nil {
+		s.free(w)
 		return limiter.Decision{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return limiter.Decision{}, err
-	}
-	if len(draws) == 0 {
-		return limiter.Decision{Outcome: limiter.Allow}, nil
-	}
-	c, names := s.newCall(v, len(draws)), s.keys.namer()
-	for i := range draws {
-		c.keys = append(c.keys, names.text(draws[i].charge.Key))
-		c.args = draws[i].appendArg(c.args)
-	}
-	reply, err := c.run(ctx)
-	if err != nil {
-		return limiter.Decision{}, err
-	}
-	numbers := numbers{text: reply}
-	now := c.clock
-	if s.now != nil {
-		now = c.now
-	}
-	for i := range draws {
-		draws[i].read(&numbers, now, s.maxAhead)
-	}
-	if numbers.text != "" {
-		s.count(&numbers, len(draws))
-	}
-	if numbers.bad {
-		return limiter.Decision{}, garbled(reply)
-	}
-	allowed := decide(draws)
-	return answer(draws, charges, allowed && v == take), nil
+	d := w.line.answer(w.run, w.place, charges)
+	s.free(w)
+	return d, nil
 }
 
-// garbled is the error for a reply that the script cannot have made.
-func garbled(reply string) error {
-	return &limiter.StoreError{Reason: storekit.Ambiguous,
-		Err: fmt.Errorf("redisstore: the server replied %q, which is no answer", reply)}
-}
-
-// newCall reads the clock, where it is the user's.
-func (s *Store) newCall(v verb, keys int) *call {
-	c := &call{store: s, verb: v, keys: make([]string, 0, keys)}
-	c.args = make([]byte, 0, keys*argLen)
-	if s.now != nil {
-		at := instant.Of(s.now())
-		c.now = at / 1000
-		if at%1000 < 0 {
-			c.now--
-		}
-		c.now = max(-most/2, min(c.now, most/2))
+// instant returns the instant of a request, if the clock is the user's.
+func (s *Store) instant() int64 {
+	if s.now == nil {
+		return 0
 	}
-	return c
-}
-
-// count reads the end of a reply: of how many of the keys the anchor was set back
-// to now.
-func (s *Store) count(n *numbers, keys int) {
-	healed := n.within(0, int64(keys))
-	if n.bad = n.bad || n.text != ""; !n.bad {
-		s.reanchored.Add(healed)
+	at := instant.Of(s.now())
+	micros := at / 1000
+	if at%1000 < 0 {
+		micros--
 	}
+	return max(-most/2, min(micros, most/2))
 }
 
 // Settle corrects what was taken; see [limiter.Store]. The error is
@@ -264,32 +252,27 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 	if err := storekit.CheckSettle(charges); err != nil {
 		return err
 	}
-	c, names := s.newCall(settle, len(charges)), s.keys.namer()
-	for i := range charges {
-		r, err := newRule(charges[i].Limit)
-		if err != nil {
-			return err
-		}
-		at := charges[i].Receipt.At
-		correction := max(-most, min(charges[i].Cost, most))
-		c.keys = append(c.keys, names.text(charges[i].Key))
-		c.args = appendNumbers(r.appendHead(c.args), correction, at/int64(time.Microsecond))
-	}
 	if len(charges) == 0 {
 		return nil
 	}
-	reply, err := c.run(context.WithoutCancel(ctx))
-	if err == nil {
-		numbers := numbers{text: reply}
-		if s.count(&numbers, len(charges)); numbers.bad {
-			err = garbled(reply)
-		}
-	}
+	w, err := s.ask(context.WithoutCancel(ctx), settle, charges)
+	s.free(w)
 	if err == nil || mayHaveRun(err) {
 		for i := range charges {
 			charges[i].Receipt = limiter.Receipt{}
 		}
 	}
+	return err
+}
+
+// Reset makes the accounts of the charges full, by deleting their keys; see
+// [limiter.Capabilities]. The error is a *[limiter.StoreError], or ctx's own.
+func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	if len(charges) == 0 {
+		return ctx.Err()
+	}
+	w, err := s.ask(ctx, reset, charges)
+	s.free(w)
 	return err
 }
 

@@ -17,12 +17,16 @@ import (
 	"github.com/ration-go/ration/limiter/storekit"
 )
 
-// replying is a client of a server that always replies with these numbers.
+// replying is a client of a server that always replies with these numbers: the clock,
+// those of one line without an error, and how many anchors were set back.
 type replying []float64
 
 func (r replying) Process(_ context.Context, cmd redis.Cmder) error {
 	var text []byte
-	for _, number := range r {
+	for i, number := range r {
+		if i == 1 {
+			text = append(text, 0)
+		}
 		text = binary.LittleEndian.AppendUint64(text, math.Float64bits(number))
 	}
 	cmd.(interface{ SetVal(any) }).SetVal(string(text))
@@ -49,19 +53,23 @@ func TestTake_AReplyThatTheScriptCannotHaveMadeIsAnError(t *testing.T) {
 	for _, test := range []struct {
 		limit limiter.Limit
 		cost  int64
-		good  replying // clock, used, at, and for a log wait and reset; healed
+		good  replying // clock, used, at, and for a log reset and wait; healed
 		lies  map[int][]float64
 	}{
 		{each[0], 1, replying{clock, 2e6, clock, 1},
 			map[int][]float64{2: {clock - 1, clock + minute + 1}, 3: {2}}},
 		{each[1], 1, replying{clock, 2, clock + minute, 0},
 			map[int][]float64{2: {clock - 1, clock + minute + 1}, 3: {2}}},
-		{each[2], 1, replying{clock, 2, clock, 0, 1e7, 1},
-			map[int][]float64{2: {clock - 1}, 3: {1e7 + 1}, 4: {0, 1e7 + 1}, 5: {2}}},
+		{each[2], 1, replying{clock, 2, clock, 1e7, 0, 1},
+			map[int][]float64{2: {clock - 1}, 3: {0, 1e7 + 1}, 4: {1e7 + 1}, 5: {2}}},
 		{each[2], 4, replying{clock, 2, clock, 1, 1, 1},
 			map[int][]float64{3: {0, 1e7 + 1}, 4: {0, 1e7 + 1}}},
 	} {
 		for _, peeks := range []bool{false, true} {
+			good := test.good
+			if peeks {
+				good = append(good[:len(good)-1:len(good)-1], 0) // changes nothing
+			}
 			ask := func(reply replying) error {
 				s := newStore(t, reply, redisstore.Config{Timeout: patient})
 				call := s.Take
@@ -74,17 +82,16 @@ func TestTake_AReplyThatTheScriptCannotHaveMadeIsAnError(t *testing.T) {
 				}
 				return err
 			}
-			require.NoError(t, ask(test.good))
-			require.NoError(t, ask(test.good[:len(test.good)-1]), "nothing was set back")
-			refusedReply(t, ask(append(test.good, 0)), append(test.good, 0))
-			refusedReply(t, ask(test.good[:len(test.good)-2]), test.good)
-			for i := range test.good {
+			require.NoError(t, ask(good))
+			refusedReply(t, ask(append(good, 0)), append(good, 0))
+			refusedReply(t, ask(good[:len(good)-1]), good)
+			for i := range good {
 				wrong := test.lies[i]
 				for _, lie := range lies {
 					wrong = append(wrong, lie)
 				}
 				for _, lie := range wrong {
-					reply := append(replying(nil), test.good...)
+					reply := append(replying(nil), good...)
 					reply[i] = lie
 					refusedReply(t, ask(reply), reply)
 				}
@@ -96,7 +103,7 @@ func TestTake_AReplyThatTheScriptCannotHaveMadeIsAnError(t *testing.T) {
 func TestTake_AReplyOfAnotherInstantThanTheUsersIsAnError(t *testing.T) {
 	const now = -5e6
 	for at, good := range map[float64]bool{now: true, now - 1: false, clock: false} {
-		s := newStore(t, replying{clock, 2e6, at}, redisstore.Config{
+		s := newStore(t, replying{clock, 2e6, at, 0}, redisstore.Config{
 			Timeout: patient, Now: func() time.Time { return time.UnixMicro(now) },
 		})
 		_, err := s.Take(t.Context(), on("alice", each[0], 1))

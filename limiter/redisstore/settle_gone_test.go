@@ -99,6 +99,7 @@ func TestSettle_ACreditForWhatHasGoneIsNothing(t *testing.T) {
 }
 
 func TestSettle_TheServersClockDecidesWhatHasGone(t *testing.T) {
+	t.Parallel()
 	c := newChanging(t, redistest.Start(t), nil)
 	short := limitOf(limiter.RollingLog, 10, 2*time.Second)
 	long := limitOf(limiter.RollingLog, 10, time.Hour)

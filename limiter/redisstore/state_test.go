@@ -84,6 +84,7 @@ func TestTake_KeysLiveUntilTheirAccountsAreFull(t *testing.T) {
 }
 
 func TestStore_EveryKeyExpiresAfterAnyHistory(t *testing.T) {
+	t.Parallel()
 	server, s := run(t)
 	r := rand.New(rand.NewPCG(9, 9))
 	limits := append([]limiter.Limit{limiter.PerDay(3), limiter.PerHour(100),
@@ -158,7 +159,7 @@ func TestTake_IsOneCommandWhateverTheNumberOfBudgets(t *testing.T) {
 	for line := range strings.Lines(stats) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
 		switch name {
-		case "evalsha", "time", "get", "set", "append", "pexpireat", "setrange":
+		case "evalsha", "time", "get", "mget", "set", "append", "pexpireat", "setrange":
 		case "config|resetstat", "info", "# Commandstats\r\n":
 		default:
 			t.Errorf("an unexpected command: %s", line)
@@ -167,6 +168,7 @@ func TestTake_IsOneCommandWhateverTheNumberOfBudgets(t *testing.T) {
 }
 
 func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
+	t.Parallel()
 	head := func(numbers string) string { return "\x01" + numbers }
 	put := map[string]func(server *redistest.Server, key string){
 		"text":  func(s *redistest.Server, key string) { s.Do("SET", key, "42") },
@@ -371,7 +373,7 @@ func TestTake_TwoProcessesWithDifferentLimits(t *testing.T) {
 func TestTake_WorksWithTheRightsThatAreDocumented(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("ACL", "SETUSER", "ration", "on", "nopass", "resetkeys", "~ration:*", "-@all",
-		"+evalsha", "+eval", "+time", "+get", "+set", "+append", "+setrange", "+pexpireat", "+del",
+		"+evalsha", "+eval", "+time", "+get", "+mget", "+exists", "+set", "+append", "+setrange", "+pexpireat", "+del",
 		"+hello")
 	login := func() *redisstore.Store {
 		client := redis.NewClient(&redis.Options{Network: server.Network, Addr: server.Addr,

@@ -87,6 +87,7 @@ func TestNew_RefusesWhatCannotWork(t *testing.T) {
 		"nil-client":   {none, redisstore.Config{}, "Client"},
 		"ring":         {ring, redisstore.Config{}, "Client"},
 		"cluster":      {cluster, redisstore.Config{}, "Client"},
+		"connection":   {client.Conn(), redisstore.Config{}, "Client"},
 		"pipeline":     {client.Pipeline(), redisstore.Config{}, "Client"},
 		"braces":       {client, redisstore.Config{Prefix: "a{b}:"}, "Config.Prefix"},
 		"timeout":      {client, redisstore.Config{Timeout: -1}, "Config.Timeout"},
@@ -232,6 +233,7 @@ func TestKeyFor_KeepsATenantTogether(t *testing.T) {
 // Both stores give the same answers, to the microsecond, on a clock that does not
 // go back.
 func TestStore_AnswersAsMemoryDoes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	now := time.Unix(1_800_000_000, 0)
 	clock := func() time.Time { return now }

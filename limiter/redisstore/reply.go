@@ -1,0 +1,186 @@
+package redisstore
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/pick"
+	"github.com/ration-go/ration/limiter"
+)
+
+// read reads the line's reply: its accounts as they were before it at the instant
+// now, of which an account may be ahead by so much. The error is that of the line.
+func (l *line) read(n *numbers, now, ahead int64) error {
+	if n.byte() != 0 {
+		text := n.bytes(int(n.byte()) + int(n.byte())<<8)
+		return storeError(lineError(strings.TrimPrefix(text, "-")), true)
+	}
+	if l.verb > take && len(l.runs) > 0 {
+		return nil
+	}
+	for j := range l.draws {
+		d := &l.draws[j]
+		d.used, d.at = n.within(0, most), n.within(now, now+min(ahead, most))
+		if d.rule.kind == limiter.RollingLog {
+			d.reset = n.within(int64(bit(d.used > 0)), d.rule.n)
+		}
+	}
+	l.replay(n)
+	return nil
+}
+
+// lineError is the error of a line in a reply.
+type lineError string
+
+func (e lineError) Error() string { return string(e) }
+
+// RedisError marks an error that the server has replied.
+func (lineError) RedisError() {}
+
+// replay decides the runs as the script has, and reads their waits.
+func (l *line) replay(n *numbers) {
+	for i, r := range l.runs {
+		admitted := r.count
+		for j := range r.shares {
+			d, h := &l.draws[j], &r.shares[j]
+			h.used = d.used
+			if i > 0 {
+				before := &l.runs[i-1].shares[j]
+				h.used = before.used + before.debits*before.cost*d.rule.p
+			}
+			if !d.shadow {
+				admitted = min(admitted, h.fits(&d.rule))
+			}
+		}
+		for j := range r.shares {
+			d, h := &l.draws[j], &r.shares[j]
+			if l.verb == take && h.cost > 0 {
+				h.debits = min(admitted, h.fits(&d.rule))
+			}
+			if d.rule.kind == limiter.RollingLog {
+				refused := h.cost > 0 && h.cost <= d.rule.capacity && r.count > h.debits &&
+					h.fits(&d.rule) == h.debits
+				h.wait = n.within(int64(bit(refused)), d.rule.n)
+			}
+		}
+	}
+}
+
+// fits returns how many requests of the run the account could pay.
+func (h *share) fits(r *rule) int64 {
+	switch {
+	case h.cost == 0:
+		return math.MaxInt64
+	case h.cost > r.capacity:
+		return 0
+	default:
+		return max(r.units()-h.used, 0) / (h.cost * r.p)
+	}
+}
+
+// answer writes the results and, if they were taken, the receipts of a request's
+// charges, and returns its decision (R6). place is how many requests of the run were
+// before it.
+func (l *line) answer(r *run, place int64, charges []limiter.Charge) (d limiter.Decision) {
+	allowed := true
+	for j := range l.draws {
+		if d := &l.draws[j]; !d.shadow {
+			allowed = allowed && d.rule.judge(r.shares[j].usedBefore(d, place), r.shares[j].cost) ==
+				limiter.Allow
+		}
+	}
+	var p pick.Picker
+	for i := range charges {
+		c := &charges[i]
+		j := l.draw(i)
+		d, h := &l.draws[j], &r.shares[j]
+		used := h.usedBefore(d, place)
+		outcome := d.rule.judge(used, h.cost)
+		c.Receipt = limiter.Receipt{}
+		if allowed && outcome == limiter.Allow {
+			used += h.cost * d.rule.p
+			if l.verb == take {
+				c.Receipt = limiter.Receipt{At: d.at * int64(time.Microsecond), Taken: c.Cost, Valid: true}
+			}
+		}
+		c.Result = d.result(outcome, used, h)
+		p.Offer(c, wide(used), wide(d.rule.units()))
+	}
+	p.Decide(&d)
+	return d
+}
+
+// usedBefore returns what is used before the request of that place in the run.
+func (h *share) usedBefore(d *draw, place int64) int64 {
+	return h.used + min(place, h.debits)*h.cost*d.rule.p
+}
+
+// result returns the account as it is when used units are used after the request.
+func (d *draw) result(outcome limiter.Outcome, used int64, h *share) limiter.Result {
+	r := limiter.Result{Outcome: outcome, Remaining: d.rule.remaining(used)}
+	var wait time.Duration
+	switch d.rule.kind {
+	case limiter.TokenBucket:
+		r.ResetAfter = d.rule.fill(used)
+		wait = d.rule.fill(used + h.cost*d.rule.p - d.rule.units())
+	case limiter.FixedWindow:
+		r.ResetAfter = d.rule.left(d.at)
+		wait = r.ResetAfter
+	case limiter.RollingLog:
+		r.ResetAfter, wait = micros(d.reset), micros(h.wait)
+		if used > d.used {
+			r.ResetAfter = micros(d.rule.n)
+		}
+	}
+	if outcome == limiter.Deny {
+		r.RetryAfter = wait
+	}
+	return r
+}
+
+func wide(n int64) account.Uint128 { return account.Uint128{Lo: uint64(n)} }
+
+// numbers reads a reply.
+type numbers struct {
+	text string
+	bad  bool
+}
+
+// bytes reads a number of bytes.
+func (n *numbers) bytes(count int) string {
+	if count > len(n.text) {
+		n.bad = true
+		return ""
+	}
+	text := n.text[:count]
+	n.text = n.text[count:]
+	return text
+}
+
+func (n *numbers) byte() byte {
+	if text := n.bytes(1); text != "" {
+		return text[0]
+	}
+	return 0
+}
+
+// within reads a double that is an integer from low to high. The script writes no
+// other, so any other is no answer.
+func (n *numbers) within(low, high int64) int64 {
+	text := n.bytes(8)
+	if text == "" {
+		return low
+	}
+	bits := uint64(0)
+	for i := range 8 {
+		bits |= uint64(text[i]) << (8 * i)
+	}
+	f := math.Float64frombits(bits)
+	if f != math.Trunc(f) || math.Abs(f) > most || int64(f) < low || int64(f) > high {
+		n.bad = true
+		return low
+	}
+	return int64(f)
+}
