@@ -22,6 +22,7 @@ fmt: ## format the code
 lint: ## gofmt, go vet (64 and 32 bits) and staticcheck
 	@files="$$(gofmt -l .)" && [ -z "$$files" ] || { echo "run make fmt: $$files"; exit 1; }
 	go vet ./...
+	go vet -tags faults ./limiter/redisstore
 	GOARCH=386 go vet ./...
 	go run $(STATICCHECK) ./...
 	@set -e; for module in $(MODULES); do echo "lint $$module"; ( cd $$module && \
@@ -52,6 +53,10 @@ test-postgres: ## a store in SQL, on a PostgreSQL server that the tests start
 test-valkey: ## what asks a Redis server, on a valkey-server
 	@command -v valkey-server >/dev/null || .ci/install valkey-server
 	REDIS_SERVER=valkey-server go test -count 1 ./limiter/redisstore ./internal/lab/model ./examples/...
+
+.PHONY: test-faults
+test-faults: redis ## a Redis store under load and faults, held to times: wants a quiet machine
+	go test -tags faults -count 1 -v -run '^TestFaults_' ./limiter/redisstore
 
 .PHONY: test-browser
 test-browser: ## whether a page in a real browser can read its limits
