@@ -7,10 +7,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,6 +68,12 @@ func redisWorkloads() []workload {
 	}
 	return []workload{
 		{name: "redis/latency", cores: 1, measure: measureLatency},
+		{name: "redis/64", cores: 1, measure: measureMany("10,000 keys, 64 goroutines", 64, remoteKeys,
+			map[string]float64{"redis_rate": 2.5, "rueidislimiter": 1.1}, 0.6)},
+		{name: "redis/256", cores: 1, measure: measureMany("10,000 keys, 256 goroutines", 256, remoteKeys,
+			map[string]float64{"redis_rate": 4, "rueidislimiter": 1.3}, 0)},
+		{name: "redis/hot", cores: 1, measure: measureMany("one hot key, 256 goroutines", 256, 1,
+			map[string]float64{"redis_rate": 12, "rueidislimiter": 4}, 0)},
 		{name: "redis/three", cores: 1, measure: measureThree},
 		{name: "redis/server", cores: 1, measure: measureServer},
 	}
@@ -109,12 +115,54 @@ func (s *server) time(f ask, n int) []float64 {
 	return micros
 }
 
+// measureMany lets so many goroutines ask, each for a caller of so many keys at
+// random. goals are the least that ration is to decide in a second, compared with a
+// peer; late is the most that its 99th percentile may be of that of redis_rate, or 0.
+func measureMany(
+	title string, goroutines, keys int, goals map[string]float64, late float64,
+) func(options) section {
+	return func(o options) section {
+		s := startServer()
+		defer s.stop()
+		asks := make([]ask, len(remotes))
+		for i, r := range remotes {
+			asks[i] = r.setup(s.addr, s.client)
+		}
+		micros, p99 := s.compare(asks, goroutines, keys, o)
+		result := section{title: "Redis, " + title,
+			header: []string{"", "µs a request", "ration decides", "ms, p99"}}
+		for i, r := range remotes {
+			times := median(ratios(micros[i], micros[0]))
+			result.row(r.name, tenths(median(micros[i])), hundredths(times)+" x", hundredths(median(p99[i])/1e3))
+			if goals[r.name] > 0 {
+				result.atLeast("Redis, "+title+", decisions to "+r.name, times, goals[r.name], "x")
+			}
+			if r.name == "redis_rate" && late > 0 {
+				result.goal("Redis, "+title+", p99 to "+r.name, median(ratios(p99[0], p99[i])), late, "x")
+			}
+		}
+		return result
+	}
+}
+
+// compare measures each ask in each round, in random order.
+func (s *server) compare(asks []ask, goroutines, keys int, o options) (micros, p99 [][]float64) {
+	micros, p99 = make([][]float64, len(asks)), make([][]float64, len(asks))
+	for range o.rounds {
+		for _, i := range rand.Perm(len(asks)) {
+			mean, late := throughput(asks[i], goroutines, keys, 3*o.time)
+			micros[i], p99[i] = append(micros[i], mean), append(p99[i], late)
+		}
+	}
+	return micros, p99
+}
+
 // measureThree lets 64 goroutines ask for three budgets a request.
 func measureThree(o options) section {
 	s := startServer()
 	defer s.stop()
 	rate := redisRate(s.addr, s.client)
-	subjects := []ask{oursOn(s.client, 3), func(ctx context.Context, i int) error {
+	asks := []ask{oursOn(s.client, 3), func(ctx context.Context, i int) error {
 		for budget := range 3 {
 			if err := rate(ctx, i+budget); err != nil {
 				return err
@@ -123,37 +171,40 @@ func measureThree(o options) section {
 		return nil
 	}}
 	names := []string{"ration, one call", "redis_rate, three calls"}
-	micros := make([][]float64, len(subjects))
-	for range o.rounds {
-		for _, i := range rand.Perm(len(subjects)) {
-			micros[i] = append(micros[i], throughput(subjects[i], 64, 3*o.time))
-		}
-	}
+	micros, _ := s.compare(asks, 64, remoteKeys, o)
 	result := section{title: "Redis, three budgets a request, 64 goroutines",
-		header: []string{"", "µs a request", "ration is"}}
+		header: []string{"", "µs a request", "ration decides"}}
 	for i, name := range names {
-		result.row(name, tenths(median(micros[i])), hundredths(median(ratios(micros[0], micros[i])))+" x")
+		result.row(name, tenths(median(micros[i])), hundredths(median(ratios(micros[i], micros[0])))+" x")
 	}
-	result.goal("Redis, three budgets, to redis_rate three times",
-		median(ratios(micros[0], micros[1])), 0.4, "x")
+	result.atLeast("Redis, three budgets, decisions to redis_rate three times",
+		median(ratios(micros[1], micros[0])), 3.5, "x")
 	return result
 }
 
-// throughput returns the microseconds a request while so many goroutines ask.
-func throughput(f ask, goroutines int, d time.Duration) float64 {
+// throughput returns the microseconds a request while so many goroutines ask, whose
+// callers can leave, and the 99th percentile of what a request took.
+func throughput(f ask, goroutines, keys int, d time.Duration) (mean, p99 float64) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var group sync.WaitGroup
-	var done atomic.Int64
+	took := make([][]float64, goroutines)
 	start := time.Now()
-	for range goroutines {
+	for i := range took {
 		group.Go(func() {
-			for time.Since(start) < d {
-				check(f(context.Background(), rand.IntN(remoteKeys)))
-				done.Add(1)
+			for last := start; last.Sub(start) < d; {
+				check(f(ctx, rand.IntN(keys)))
+				now := time.Now()
+				took[i] = append(took[i], float64(now.Sub(last))/1e3)
+				last = now
 			}
 		})
 	}
 	group.Wait()
-	return float64(time.Since(start).Microseconds()) / float64(done.Load())
+	elapsed := float64(time.Since(start).Microseconds())
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return elapsed / float64(len(all)), all[len(all)*99/100]
 }
 
 // measureServer counts the server's processor time for commands in pipelines of

@@ -40,7 +40,7 @@ var remotes = []remote{
 }
 
 // remoteKeys is how many accounts are on the server.
-const remoteKeys = 4096
+const remoteKeys = 10_000
 
 const million = 1_000_000
 
@@ -95,7 +95,7 @@ func scriptWords(charges []limiter.Charge) []any {
 	check(err)
 	_, _ = store.Take(context.Background(), charges)
 	control := c.words[3+len(charges)].([]byte)
-	copy(control[8:], "\x00\x00\x00\x00\x00\x00\x40\x43") // 2^53 as a double
+	copy(control, "\x00\x00\x00\x00\x00\x00\x40\x43") // 2^53 as a double
 	return c.words
 }
 

@@ -37,6 +37,14 @@ func (s *section) goal(what string, measured, most float64, unit string) {
 	})
 }
 
+// atLeast holds a number against the least that it should be.
+func (s *section) atLeast(what string, measured, least float64, unit string) {
+	s.goals = append(s.goals, goal{
+		what: what, measured: fmt.Sprintf("%.2f %s", measured, unit),
+		want: fmt.Sprintf(">= %g %s", least, unit), met: measured >= least,
+	})
+}
+
 // none holds allocations for each decision against 0, up to what a measurement
 // itself allocates.
 func (s *section) none(what string, allocs float64) {
