@@ -34,6 +34,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,8 +105,12 @@ func newCollector() *collector {
 }
 
 func (c *collector) observer() limiter.Observer {
-	return limiter.Observer{Configured: c.configured, Routes: c.routes, Decided: c.decided,
-		Answered: c.answered, StoreCalled: c.asked}
+	return limiter.Observer{
+		Configured: c.configured, Routes: c.routes, StoreCalled: c.storeCalled,
+		// A method value would copy each event once more.
+		Decided:  func(_ context.Context, e limiter.DecisionEvent) { c.decided(&e) },
+		Answered: func(e limiter.RequestEvent) { c.answered(&e) },
+	}
 }
 
 // configured makes the series of a limiter's budgets and of its store known, at 0.
@@ -144,13 +149,9 @@ var requestOutcomes = []string{"allow", "deny", "never", "unauthenticated", "can
 	"error_open", "error_closed", "skipped"}
 
 // answered counts a request.
-func (c *collector) answered(e limiter.RequestEvent) {
-	for i, outcome := range requestOutcomes {
-		if outcome == e.Outcome {
-			c.requests.count(route{e.Limiter, e.Transport, e.Route},
-				route{e.Limiter, e.Transport, other}, i)
-			return
-		}
+func (c *collector) answered(e *limiter.RequestEvent) {
+	if i := slices.Index(requestOutcomes, e.Outcome); i >= 0 {
+		c.requests.count(route{e.Limiter, e.Transport, e.Route}, i)
 	}
 }
 
@@ -171,7 +172,7 @@ var budgetOutcomes = [...]string{allow: "allow", deny: "deny", never: "never",
 
 // decided counts the budget that decided, and each shadow budget that applied. A
 // decision of the failure policy is no budget's.
-func (c *collector) decided(_ context.Context, e limiter.DecisionEvent) {
+func (c *collector) decided(e *limiter.DecisionEvent) {
 	if e.Err != nil {
 		return
 	}
@@ -190,7 +191,7 @@ func (c *collector) decided(_ context.Context, e limiter.DecisionEvent) {
 }
 
 func (c *collector) count(of, name string, outcome int) {
-	c.decisions.count(budget{of, name}, budget{of, other}, outcome)
+	c.decisions.count(budget{of, name}, outcome)
 }
 
 // enforced returns the outcome of the budget that decided.
@@ -208,8 +209,8 @@ func enforced(d *limiter.Decision) int {
 	}
 }
 
-// asked counts an answer of a store, or its error.
-func (c *collector) asked(of, store string, took time.Duration, reason string) {
+// storeCalled counts an answer of a store, or its error.
+func (c *collector) storeCalled(of, store string, took time.Duration, reason string) {
 	of, store = safe(of), safe(store)
 	c.durations.WithLabelValues(of, store).Observe(took.Seconds())
 	if reason != "" {

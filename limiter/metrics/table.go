@@ -21,32 +21,34 @@ const (
 	maxLearnt = 1000
 )
 
-// key is the labels of a counter, all but its outcome. Its label is the one of
-// them that few keys share.
-type key interface {
+// key is the labels of a counter, all but its outcome.
+type key[K any] interface {
 	comparable
 	labels() []string
-	label() string
+	label() string // the one of the labels that few keys share
+	rest() K       // counts the keys beyond maxLearnt
 }
 
 type budget struct{ limiter, name string }
 
 func (b budget) labels() []string { return []string{b.limiter, b.name} }
 func (b budget) label() string    { return b.name }
+func (b budget) rest() budget     { return budget{b.limiter, other} }
 
 type route struct{ limiter, transport, pattern string }
 
 func (r route) labels() []string { return []string{r.limiter, r.transport, r.pattern} }
 func (r route) label() string    { return r.pattern }
+func (r route) rest() route      { return route{r.limiter, r.transport, other} }
 
 // lookup finds the counters of a key by its label, and then by the rest: to hash
 // all of a key costs more than to compare it with the few that share a label.
-type lookup[K key] struct {
+type lookup[K key[K]] struct {
 	series map[string][]series[K]
 	size   int
 }
 
-type series[K key] struct {
+type series[K key[K]] struct {
 	key      K
 	counters []prometheus.Counter // by outcome
 }
@@ -63,7 +65,7 @@ func (l *lookup[K]) find(k K) []prometheus.Counter {
 // table finds the counters of a key, one for each outcome. Reading takes no lock
 // and does not allocate: the map is replaced whole, which is rare, as keys are
 // known after start-up.
-type table[K key] struct {
+type table[K key[K]] struct {
 	vec      *prometheus.CounterVec
 	outcomes []string
 	known    atomic.Pointer[lookup[K]]
@@ -72,24 +74,24 @@ type table[K key] struct {
 	mu sync.Mutex
 }
 
-func newTable[K key](opts prometheus.CounterOpts, outcomes []string, labels ...string) *table[K] {
+func newTable[K key[K]](opts prometheus.CounterOpts, outcomes []string, labels ...string) *table[K] {
 	t := &table[K]{vec: prometheus.NewCounterVec(opts, labels), outcomes: outcomes}
 	t.known.Store(&lookup[K]{})
 	return t
 }
 
-// count adds 1 to an outcome of k, or of rest if k is one too many.
-func (t *table[K]) count(k, rest K, outcome int) {
+// count adds 1 to an outcome of k, or of k.rest() if k is one too many.
+func (t *table[K]) count(k K, outcome int) {
 	counters := t.known.Load().find(k)
 	if counters == nil {
-		counters = t.learn(k, rest)
+		counters = t.learn(k)
 	}
 	counters[outcome].Inc()
 }
 
-// learn returns the counters of k, which becomes known, or those of rest.
-func (t *table[K]) learn(k, rest K) []prometheus.Counter {
-	known := t.known.Load()
+// learn returns the counters of k, which becomes known, or those of k.rest().
+func (t *table[K]) learn(k K) []prometheus.Counter {
+	known, rest := t.known.Load(), k.rest()
 	if counters := known.find(rest); counters != nil && known.size >= maxLearnt {
 		return counters // without a lock: whoever sends these sends many
 	}
