@@ -15,17 +15,18 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// principal returns the caller. It looks at the connection only if the authentication
+// principal finds the caller. It looks at the connection only if the authentication
 // has set no principal.
-func (i *Interceptor) principal(ctx context.Context) (limiter.Principal, error) {
-	if p, ok := i.who.Named(ctx); ok {
+func (i *Interceptor) principal(ctx context.Context, p *limiter.Principal) (err error) {
+	if named := i.who.Named(ctx); named != nil {
 		i.nobody.Hit()
-		return p, nil
+		*p = *named
+		return nil
 	}
 	from := i.origin(ctx)
-	p, err := i.who.Principal(ctx, from)
-	i.watchCaller(ctx, &from, &p, err)
-	return p, err
+	*p, err = i.who.Principal(ctx, from)
+	i.watchCaller(ctx, &from, p, err)
+	return err
 }
 
 // watchCaller warns of an authentication that never sets a principal, and of

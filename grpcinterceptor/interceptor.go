@@ -131,7 +131,7 @@ func (i *Interceptor) admit(
 ) (context.Context, *refusal) {
 	r.Transport, r.Caller.Route, r.KnowsCaller = transport, route, true
 	if r.Skip = i.cfg.free(ctx, route); !r.Skip {
-		r.Caller.Principal, r.Err = i.principal(ctx)
+		r.Err = i.principal(ctx, &r.Caller.Principal)
 	}
 	if !r.Skip && r.Err == nil {
 		r.Caller.Workload = i.workloads.Call(ctx, metadata.ValueFromIncomingContext)

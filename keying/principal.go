@@ -64,19 +64,9 @@ func faultOf(p *limiter.Principal) fault {
 // PrincipalFrom returns the principal that [WithPrincipal] put into the context, and
 // whether there is a valid one. It does not allocate.
 func PrincipalFrom(ctx context.Context) (limiter.Principal, bool) {
-	p, _ := stated(ctx)
-	return p, !p.Nobody()
-}
-
-// stated returns the principal of WithPrincipal, or the zero Principal if it was not
-// valid, and whether WithPrincipal was called.
-func stated(ctx context.Context) (limiter.Principal, bool) {
-	switch v := ctx.Value(principalKey{}).(type) {
-	case *limiter.Principal:
-		return *v, true
-	case fault:
-		return limiter.Principal{}, true
-	default:
+	p, ok := ctx.Value(principalKey{}).(*limiter.Principal)
+	if !ok {
 		return limiter.Principal{}, false
 	}
+	return *p, true
 }

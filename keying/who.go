@@ -68,10 +68,10 @@ func (w Who) VerifiedBy(verified func(*tls.ConnectionState) *x509.Certificate) W
 // Absent says what happens to a caller without a principal. Make one by [Refuse],
 // [OrAddress] or [OrShared]; the zero value is not valid in a [Who].
 type Absent struct {
-	refuse    bool
 	challenge string
-	shared    bool
 	addresses *Addresses
+	refuse    bool
+	shared    bool
 }
 
 // Refuse refuses callers without a principal: over HTTP with 401 and the challenge as
@@ -174,14 +174,15 @@ func (w Who) Forwarded(ctx context.Context, from Origin) (trusted, stated bool) 
 	return trusted, stated
 }
 
-// Named returns the principal of the service's authentication, and whether there is
-// one that w counts. It does not allocate. An adapter calls it first, and makes an
-// [Origin] only for other callers.
-func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
+// Named returns the principal of the service's authentication, or nil if there is
+// none or w does not count them. Do not change it. An adapter calls Named first, and
+// makes an [Origin] only for other callers.
+func (w Who) Named(ctx context.Context) *limiter.Principal {
 	if !w.authenticated {
-		return limiter.Principal{}, false
+		return nil
 	}
-	return PrincipalFrom(ctx)
+	p, _ := ctx.Value(principalKey{}).(*limiter.Principal)
+	return p
 }
 
 // Principal returns the principal of a request: that of the authentication, else that
@@ -191,10 +192,11 @@ func (w Who) Named(ctx context.Context) (limiter.Principal, bool) {
 // address, Principal allocates a string.
 func (w Who) Principal(ctx context.Context, from Origin) (limiter.Principal, error) {
 	if w.authenticated {
-		if p, stated := stated(ctx); stated && p.Nobody() {
+		switch stated := ctx.Value(principalKey{}).(type) {
+		case *limiter.Principal:
+			return *stated, nil
+		case fault:
 			return limiter.Principal{}, ErrInvalidPrincipal
-		} else if stated {
-			return p, nil
 		}
 	}
 	if p := w.certified(from.TLS); !p.Nobody() {
@@ -218,8 +220,8 @@ func (a Absent) principal(ctx context.Context, from *Origin) (limiter.Principal,
 
 // Request is [Who.Principal] for a request of net/http.
 func (w Who) Request(r *http.Request) (limiter.Principal, error) {
-	if p, ok := w.Named(r.Context()); ok {
-		return p, nil
+	if p := w.Named(r.Context()); p != nil {
+		return *p, nil
 	}
 	from := Origin{Remote: r.RemoteAddr, TLS: r.TLS}
 	if w.ReadsHeader() {

@@ -69,11 +69,13 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 // serve handles one request: it finds the route and the caller, charges, and
 // refuses the request or runs its handler.
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if m.blockH2C(r) {
-		next = http.HandlerFunc(refusePreface)
-	}
 	var req limiter.Request
 	m.describe(r, &req)
+	h2c := asksForH2C(r)
+	m.watchRequest(r, &req, h2c)
+	if h2c {
+		next = blockH2C(r, next)
+	}
 	ctx, err := m.adapter.Take(r.Context(), &req)
 	if err != nil && !storeFailed(err) || !req.Decision.Allowed() {
 		m.refuse(w, r, &req, err)

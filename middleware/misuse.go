@@ -15,7 +15,8 @@ import (
 )
 
 // watch records mistakes of the service that only requests show. Each is logged
-// once. The methods called watch... return nothing and change no answer.
+// once. The methods called watch... return nothing and change no answer; the path of a
+// request enters them twice, by watchRequest and watchServed.
 type watch struct {
 	routes          sync.Once     // the first request has checked the routes of budgets
 	routed          atomic.Bool   // a budget depends on routes
@@ -30,6 +31,19 @@ type watch struct {
 	preflight       atomic.Bool   // cors-inside was logged
 	unknown         atomic.Bool   // status-unknown was logged
 	mounted         atomic.Bool   // Handler was called
+}
+
+// watchRequest looks at a request before it is charged. h2c is the result of
+// asksForH2C.
+func (m *Middleware) watchRequest(r *http.Request, req *limiter.Request, h2c bool) {
+	m.watchRoutes(r, req.Caller.Route != keying.Unmatched)
+	if h2c {
+		m.watchUpgrade(r)
+	}
+	if !req.Skip {
+		m.watchPreflight(r, req.Caller.Route)
+		m.watchCaller(r, &req.Caller.Principal, req.Err)
+	}
 }
 
 // watchRoutes checks the routes of budgets at the first request, and logs if no
@@ -50,8 +64,10 @@ func (m *Middleware) watchRoutes(r *http.Request, matched bool) {
 
 // watchCaller logs if the authentication identifies no caller, or if a certificate
 // or an address cannot be used.
-func (m *Middleware) watchCaller(r *http.Request, named bool, p *limiter.Principal, err error) {
-	if named {
+func (m *Middleware) watchCaller(r *http.Request, p *limiter.Principal, err error) {
+	switch p.Kind {
+	case "", keying.KindAddress, keying.KindCertificate, keying.KindShared:
+	default: // the authentication has identified it
 		m.watch.unauthenticated.Hit()
 		return
 	}
@@ -137,37 +153,6 @@ func (p *proxies) add(remote string, forwarded bool) string {
 	return ""
 }
 
-// served is what a request looked like before its handler ran.
-type served struct{ method, path, pattern string }
-
-func look(r *http.Request) served { return served{r.Method, r.URL.Path, r.Pattern} }
-
-// watchServed logs if another route was served than was charged: the handler that
-// rewrites the request, or finds its route, is inside the limiter.
-func (m *Middleware) watchServed(r *http.Request, before served, route string) {
-	if m.watch.moved.Load() || r.URL == nil {
-		return
-	}
-	rewritten := r.Method != before.method || r.URL.Path != before.path
-	if !rewritten && (route != keying.Unmatched || r.Pattern == before.pattern) {
-		return
-	}
-	actual, ok := m.route(r)
-	if !ok || actual == route || m.watch.moved.Swap(true) || !m.watch.routed.Load() {
-		return
-	}
-	m.watch.unmatched.Hit() // do not log it again
-	if rewritten {
-		m.adapter.Warn(r.Context(), "route-rewritten", "a request was charged on one route and "+
-			"served on another: move what rewrites paths or methods outside the limiter",
-			slog.String("charged", route))
-		return
-	}
-	m.adapter.Warn(r.Context(), "no-route", "the route of a request was found only inside the "+
-		"limiter, so all requests share one account: use keying.Mux(mux) around a mux, or "+
-		"chiroute.New around chi")
-}
-
 // watchPreflight logs that a CORS preflight arrived. CORS middleware outside the
 // limiter would have answered it.
 func (m *Middleware) watchPreflight(r *http.Request, route string) {
@@ -190,22 +175,60 @@ func (m *Middleware) watchUpgrade(r *http.Request) {
 	}
 }
 
-// watchStatus logs that a handler has returned without one status. An answer that
-// was cut off, a hijack and an RPC are no mistakes of the service, and handlers that
-// can call Settle may have done so.
-func (m *Middleware) watchStatus(ctx context.Context, sent *recorder, route string) {
-	if m.cfg.Settles || sent.written() && !sent.twice || sent.lost || m.watch.unknown.Swap(true) {
-		return
-	}
-	m.adapter.Warn(ctx, "status-unknown", "a handler returned without writing a status, or wrote "+
-		"two: ByStatus is not called, and the reserved cost stands; write one status inside the "+
-		"limiter, or use Settle", slog.String("route", route))
+// served is what a request looked like before its handler ran, and the route that was
+// charged.
+type served struct{ method, path, pattern, route string }
+
+func look(r *http.Request, req *limiter.Request) served {
+	return served{r.Method, r.URL.Path, r.Pattern, req.Caller.Route}
 }
 
-// watchLost logs that the reserved cost of a request could not be corrected.
-func (m *Middleware) watchLost(ctx context.Context, err error) {
-	if !m.watch.lost.Swap(true) {
-		m.adapter.Warn(ctx, "settle-failed", "the cost of a request could not be corrected by its "+
-			"status; the reserved cost stands", slog.Any("error", err))
+// watchServed looks at a request after its handler has returned. err is that of
+// correct.
+func (m *Middleware) watchServed(r *http.Request, before *served, err error) {
+	if err != nil {
+		m.watchCost(r.Context(), before.route, err)
+	}
+	if !m.watch.moved.Load() && r.URL != nil {
+		m.watchMoved(r, before)
+	}
+}
+
+// watchMoved logs if another route was served than was charged: the handler that
+// rewrites the request, or finds its route, is inside the limiter.
+func (m *Middleware) watchMoved(r *http.Request, before *served) {
+	rewritten := r.Method != before.method || r.URL.Path != before.path
+	if !rewritten && (before.route != keying.Unmatched || r.Pattern == before.pattern) {
+		return
+	}
+	actual, ok := m.route(r)
+	if !ok || actual == before.route || m.watch.moved.Swap(true) || !m.watch.routed.Load() {
+		return
+	}
+	m.watch.unmatched.Hit() // do not log it again
+	if rewritten {
+		m.adapter.Warn(r.Context(), "route-rewritten", "a request was charged on one route and "+
+			"served on another: move what rewrites paths or methods outside the limiter",
+			slog.String("charged", before.route))
+		return
+	}
+	m.adapter.Warn(r.Context(), "no-route", "the route of a request was found only inside the "+
+		"limiter, so all requests share one account: use keying.Mux(mux) around a mux, or "+
+		"chiroute.New around chi")
+}
+
+// watchCost logs that the reserved cost of a request was not corrected. Handlers that
+// write no status may have called Settle, if they can.
+func (m *Middleware) watchCost(ctx context.Context, route string, err error) {
+	switch {
+	case err != errStatus:
+		if !m.watch.lost.Swap(true) {
+			m.adapter.Warn(ctx, "settle-failed", "the cost of a request could not be corrected by its "+
+				"status; the reserved cost stands", slog.Any("error", err))
+		}
+	case !m.cfg.Settles && !m.watch.unknown.Swap(true):
+		m.adapter.Warn(ctx, "status-unknown", "a handler returned without writing a status, or wrote "+
+			"two: ByStatus is not called, and the reserved cost stands; write one status inside the "+
+			"limiter, or use Settle", slog.String("route", route))
 	}
 }

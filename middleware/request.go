@@ -23,7 +23,6 @@ func (m *Middleware) describe(r *http.Request, req *limiter.Request) {
 		req.Skip = true
 		return
 	}
-	m.watchPreflight(r, req.Caller.Route)
 	if req.Err = m.identify(r, &req.Caller.Principal); req.Err != nil {
 		return
 	}
@@ -36,21 +35,19 @@ func (m *Middleware) describe(r *http.Request, req *limiter.Request) {
 
 // find returns the route of a request, or Unmatched.
 func (m *Middleware) find(r *http.Request) string {
-	route, ok := m.route(r)
-	m.watchRoutes(r, ok)
-	if !ok {
-		return keying.Unmatched
+	if route, ok := m.route(r); ok {
+		return route
 	}
-	return route
+	return keying.Unmatched
 }
 
 // identify finds the principal of a request.
 func (m *Middleware) identify(r *http.Request, p *limiter.Principal) (err error) {
-	var named bool
-	if *p, named = m.who.Named(r.Context()); !named {
-		*p, err = m.who.Request(r)
+	if named := m.who.Named(r.Context()); named != nil {
+		*p = *named
+		return nil
 	}
-	m.watchCaller(r, named, p, err)
+	*p, err = m.who.Request(r)
 	return err
 }
 
@@ -67,16 +64,24 @@ func identify(r *http.Request) identity {
 	return id
 }
 
-// blockH2C prevents inner handlers from starting HTTP/2 without TLS on the
-// connection, whose requests would bypass the limiter. It reports whether the
-// request is the connection preface of HTTP/2, which no handler may see.
-func (m *Middleware) blockH2C(r *http.Request) (preface bool) {
-	preface = r.Method == "PRI" && r.URL.Path == "*"
-	if preface || r.Header["Http2-Settings"] != nil {
-		delete(r.Header, "Http2-Settings")
-		m.watchUpgrade(r)
+// asksForH2C reports whether an inner handler could start HTTP/2 without TLS on the
+// connection of the request.
+func asksForH2C(r *http.Request) bool {
+	return r.Header["Http2-Settings"] != nil || isPreface(r)
+}
+
+// isPreface reports whether the request is the connection preface of HTTP/2.
+func isPreface(r *http.Request) bool { return r.Method == "PRI" && r.URL.Path == "*" }
+
+// blockH2C prevents inner handlers from starting HTTP/2 without TLS, since the
+// requests of that connection would bypass the limiter. It returns the handler of the
+// request: next, or one that refuses a connection preface, which next may not see.
+func blockH2C(r *http.Request, next http.Handler) http.Handler {
+	delete(r.Header, "Http2-Settings")
+	if isPreface(r) {
+		return http.HandlerFunc(refusePreface)
 	}
-	return preface
+	return next
 }
 
 // refusePreface is the handler of connection prefaces, which are charged like any

@@ -19,39 +19,36 @@ func (c *Config) settles() bool { return c.Settles || c.ByStatus != nil }
 func (m *Middleware) run(
 	w http.ResponseWriter, r *http.Request, next http.Handler, req *limiter.Request,
 ) {
-	before, route := look(r), req.Caller.Route
+	before := look(r, req)
 	if m.cfg.ByStatus == nil || req.Skip {
 		next.ServeHTTP(w, r)
-		m.watchServed(r, before, route)
+		m.watchServed(r, &before, nil)
 		return
 	}
 	// A panic skips the rest: the status is unknown.
 	ctx := r.Context()
 	sent := &recorder{inner: w}
 	next.ServeHTTP(sent.writer(), r)
-	m.watchServed(r, before, route)
-	if ctx.Err() == nil {
-		m.correct(ctx, sent, req)
-	}
+	m.watchServed(r, &before, m.correct(ctx, sent, req))
 }
 
 // correct settles a request by the status that was sent, if it is known and the
-// handler has not called Settle.
-func (m *Middleware) correct(ctx context.Context, sent *recorder, req *limiter.Request) {
-	status, ok := sent.final()
-	if !ok {
-		m.watchStatus(ctx, sent, req.Caller.Route)
-		return
+// handler has not called Settle. The error is errStatus, or why Settle failed.
+func (m *Middleware) correct(ctx context.Context, sent *recorder, req *limiter.Request) error {
+	if ctx.Err() != nil {
+		return nil
 	}
-	if req.Reservation == nil {
-		return
+	status, err := sent.final()
+	if status == 0 || req.Reservation == nil {
+		return err
 	}
 	cost := m.cfg.ByStatus(status, req.Cost)
 	if cost == req.Cost {
-		return // what is reserved stands, also what another mount has added
+		return nil // what is reserved stands, also what another mount has added
 	}
-	err := req.Reservation.Settle(ctx, cost)
-	if err != nil && !errors.Is(err, limiter.ErrReceipt) {
-		m.watchLost(ctx, err)
+	err = req.Reservation.Settle(ctx, cost)
+	if errors.Is(err, limiter.ErrReceipt) {
+		return nil
 	}
+	return err
 }

@@ -22,9 +22,21 @@ type recorder struct {
 	rpc    bool // the answer is that of an RPC, which may have failed with status 200
 }
 
-// final returns the status that was sent, and whether it is known.
-func (w *recorder) final() (status int, ok bool) {
-	return w.status, w.written() && !w.twice && !w.lost && !w.rpc
+// errStatus is the error if a handler has not written one status.
+var errStatus = errors.New("the handler wrote no status, or two")
+
+// final returns the status that was sent, or 0 if it is unknown. An answer that was
+// cut off, a hijack and an RPC are no mistakes of the handler, and no error.
+func (w *recorder) final() (status int, err error) {
+	switch {
+	case w.lost:
+		return 0, nil
+	case w.twice || !w.written():
+		return 0, errStatus
+	case w.rpc:
+		return 0, nil
+	}
+	return w.status, nil
 }
 
 // written reports whether the status was sent. net/http answers 200 for a handler
