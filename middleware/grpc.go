@@ -32,7 +32,7 @@ const (
 // writeGRPC answers a gRPC call with HTTP status 200 and one frame of headers
 // ("Trailers-Only") that has the status of the call. Clients retry only after such
 // an answer. A client makes another error of a plain 429, and loses the wait.
-func (f refusal) writeGRPC(w http.ResponseWriter, r *http.Request) {
+func (f *refusal) writeGRPC(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	removeInherited(h)
 	removeState(h) // these are trailers, in which the fields are not allowed
@@ -47,7 +47,7 @@ func (f refusal) writeGRPC(w http.ResponseWriter, r *http.Request) {
 }
 
 // grpcStatus returns the code and a message that needs no escaping.
-func (f refusal) grpcStatus() (code, message string) {
+func (f *refusal) grpcStatus() (code, message string) {
 	switch {
 	case f.outcome == canceled:
 		return grpcCanceled, "the client has disconnected"
@@ -72,13 +72,13 @@ func (f refusal) grpcStatus() (code, message string) {
 const maxPushback = 30 * time.Second
 
 // roundedUp returns the wait in whole milliseconds.
-func (f refusal) roundedUp() time.Duration {
+func (f *refusal) roundedUp() time.Duration {
 	return f.wait.Truncate(time.Millisecond) + min(f.wait%time.Millisecond, 1)*time.Millisecond
 }
 
 // pushback returns the wait in milliseconds, "-1" if the client should not retry,
 // or "" for the client's own backoff.
-func (f refusal) pushback(r *http.Request) string {
+func (f *refusal) pushback(r *http.Request) string {
 	switch {
 	case f.outcome == never || f.wait > maxPushback:
 		return "-1"

@@ -211,8 +211,9 @@ func (c *texts) of(budget string, l *limiter.Limit) *text {
 		}
 	}
 	t := &text{budget: budget, limit: *l, policy: policy(budget, l), left: quoted(budget) + ";r="}
-	t.denied = refusal{status: http.StatusTooManyRequests, kind: quotaExceeded, named: true,
-		decision: limiter.Decision{Budget: budget}}.problem()
+	denied := refusal{status: http.StatusTooManyRequests, kind: quotaExceeded, named: true,
+		decision: limiter.Decision{Budget: budget}}
+	t.denied = denied.problem()
 	if len(known) < maxTexts {
 		c.add(t) // checks the size again under the lock
 	}

@@ -30,35 +30,25 @@ type refusal struct {
 func (m *Middleware) refuse(
 	w http.ResponseWriter, r *http.Request, req *limiter.Request, err error,
 ) {
-	f := m.refusal(req, err)
+	f := refusal{outcome: req.Outcome, err: err}
+	m.fill(&f, req)
 	if isGRPC(r) {
 		f.writeGRPC(w, r)
 		return
 	}
 	m.writeFields(w.Header(), &f)
 	if m.custom(&f) {
-		m.writeCustom(w, r, f, req.Caller)
+		w.Header().Del("Content-Type")
+		m.writeCustom(w, r, &f, &req.Caller)
 		return
 	}
-	m.writeDefault(w, r, &f)
+	m.writeProblem(w, r, &f)
 }
 
-func (m *Middleware) refusal(req *limiter.Request, err error) refusal {
-	f := refusal{outcome: req.Outcome, err: err}
-	switch {
-	case storeFailed(err):
-		f.status, f.wait = http.StatusServiceUnavailable, m.later(max(req.Decision.RetryAfter, 1))
-	case errors.Is(err, limiter.ErrNobody) && m.who.Challenge() == "":
-		// A 401 must state a challenge (RFC 9110, section 15.5.2); if there is none to
-		// state, credentials would not help.
-		f.status = http.StatusForbidden
-	case errors.Is(err, limiter.ErrNobody):
-		f.status = http.StatusUnauthorized
-	case err != nil && f.outcome == canceled:
-		f.status = http.StatusServiceUnavailable // the client has disconnected
-	case err != nil:
-		f.status = http.StatusInternalServerError
-	default:
+// fill sets the status of a refusal, and what it states.
+func (m *Middleware) fill(f *refusal, req *limiter.Request) {
+	switch err := f.err; {
+	case err == nil:
 		f.status, f.kind = http.StatusTooManyRequests, quotaExceeded
 		f.decision, f.named, f.shown, f.next = req.Decision, req.Named, req.Shown, req.Next
 		if f.outcome == deny {
@@ -67,8 +57,19 @@ func (m *Middleware) refusal(req *limiter.Request, err error) refusal {
 		if req.Unavailable {
 			f.status, f.kind = http.StatusServiceUnavailable, reducedCapacity
 		}
+	case storeFailed(err):
+		f.status, f.wait = http.StatusServiceUnavailable, m.later(max(req.Decision.RetryAfter, 1))
+	case errors.Is(err, limiter.ErrNobody) && m.who.Challenge() == "":
+		// A 401 must state a challenge (RFC 9110, section 15.5.2); if there is none to
+		// state, credentials would not help.
+		f.status = http.StatusForbidden
+	case errors.Is(err, limiter.ErrNobody):
+		f.status = http.StatusUnauthorized
+	case f.outcome == canceled:
+		f.status = http.StatusServiceUnavailable // the client has disconnected
+	default:
+		f.status = http.StatusInternalServerError
 	}
-	return f
 }
 
 // The outcomes that are answered in different ways.
@@ -105,15 +106,18 @@ func removeInherited(h http.Header) {
 	}
 }
 
-// writeFields writes all header fields but Content-Type. Fields that outer handlers
+// problemType is the media type of the default answer (RFC 9457).
+const problemType = "application/problem+json"
+
+// writeFields writes the header fields of the default answer. Fields that outer handlers
 // have set, such as those of CORS, stay unless they describe another body.
 func (m *Middleware) writeFields(h http.Header, f *refusal) {
 	removeInherited(h)
-	values := [2]string{"no-store"}
-	h["Cache-Control"] = values[:1:1]
+	values := [3]string{"no-store", problemType} // one allocation
+	h["Cache-Control"], h["Content-Type"] = values[:1:1], values[1:2:2]
 	if f.wait > 0 {
-		values[1] = decimal(max(wholeSeconds(f.wait), outerWait(h)))
-		h["Retry-After"] = values[1:]
+		values[2] = decimal(max(wholeSeconds(f.wait), outerWait(h)))
+		h["Retry-After"] = values[2:]
 	}
 	if f.err == nil {
 		removeState(h)
@@ -126,9 +130,8 @@ func (m *Middleware) writeFields(h http.Header, f *refusal) {
 	}
 }
 
-// writeDefault writes the answer of a service that does not write its own.
-func (m *Middleware) writeDefault(w http.ResponseWriter, r *http.Request, f *refusal) {
-	w.Header()["Content-Type"] = []string{"application/problem+json"}
+// writeProblem writes the status and the body of the default answer.
+func (m *Middleware) writeProblem(w http.ResponseWriter, r *http.Request, f *refusal) {
 	w.WriteHeader(f.status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(m.body(f)) // it fails if the client has disconnected
@@ -145,13 +148,13 @@ func (m *Middleware) custom(f *refusal) bool {
 
 // writeCustom lets the service write the answer.
 func (m *Middleware) writeCustom(
-	w http.ResponseWriter, r *http.Request, f refusal, c limiter.Caller,
+	w http.ResponseWriter, r *http.Request, f *refusal, c *limiter.Caller,
 ) {
 	outer := r.Context()
 	if m.cfg.Caller && !c.Principal.Nobody() {
-		outer = keying.WithCaller(outer, c)
+		outer = keying.WithCaller(outer, *c)
 	}
-	ctx := &refused{Context: outer, middleware: m, refusal: f,
+	ctx := &refused{Context: outer, middleware: m, refusal: *f,
 		writer: answerer{ResponseWriter: w, status: f.status}}
 	if f.err == nil {
 		m.cfg.Denied(&ctx.writer, r.WithContext(ctx), f.decision)
@@ -184,12 +187,13 @@ func (c *refused) Value(key any) any {
 // their request, and with their ResponseWriter or any wrapper of it. For any other
 // request it writes a 429 that names no budget.
 func Deny(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", problemType)
 	if c, ok := r.Context().Value(refusedKey{}).(*refused); ok {
-		c.middleware.writeDefault(w, r, &c.refusal)
+		c.middleware.writeProblem(w, r, &c.refusal)
 		return
 	}
 	var m Middleware
-	m.writeDefault(w, r, &refusal{status: http.StatusTooManyRequests, kind: quotaExceeded})
+	m.writeProblem(w, r, &refusal{status: http.StatusTooManyRequests, kind: quotaExceeded})
 }
 
 // body returns the body of the default answer. That of a denial is cached.
@@ -271,7 +275,7 @@ var (
 )
 
 // problem returns the refusal as JSON (RFC 9457). Names of budgets need no escaping.
-func (f refusal) problem() []byte {
+func (f *refusal) problem() []byte {
 	b := make([]byte, 0, 320)
 	if f.kind == nil {
 		b = append(b, `{"title":"`...)
