@@ -46,8 +46,8 @@ import (
 // collector counts, for one registry. Counting requests takes no lock and does not
 // allocate.
 type collector struct {
-	requests  *table[route]
-	decisions *table[budget]
+	requests  *table
+	decisions *table
 	durations *prometheus.HistogramVec
 	failures  *prometheus.CounterVec
 	stores    stores
@@ -82,14 +82,14 @@ func New(reg prometheus.Registerer) (limiter.Observer, error) {
 
 func newCollector() *collector {
 	return &collector{
-		requests: newTable[route](prometheus.CounterOpts{
+		requests: newRouteTable(prometheus.CounterOpts{
 			Name: "ration_requests_total",
 			Help: "Requests that an adapter has seen, by what became of them.",
-		}, requestOutcomes, "limiter", "transport", "route", "outcome"),
-		decisions: newTable[budget](prometheus.CounterOpts{
+		}, requestOutcomes),
+		decisions: newBudgetTable(prometheus.CounterOpts{
 			Name: "ration_budget_decisions_total",
 			Help: "Decisions of a limiter, by the budget that decided.",
-		}, budgetOutcomes[:], "limiter", "budget", "outcome"),
+		}, budgetOutcomes[:]),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                           "ration_decision_duration_seconds",
 			Help:                           "How long a store that can fail took to answer.",
@@ -118,9 +118,9 @@ func (c *collector) observer() limiter.Observer {
 func (c *collector) configured(
 	of string, budgets []limiter.Budget, s limiter.Store, can limiter.Capabilities,
 ) {
-	keys := make([]budget, len(budgets))
+	keys := make([]key, len(budgets))
 	for i, b := range budgets {
-		keys[i] = budget{of, b.Name}
+		keys[i] = key{limiter: of, name: b.Name}
 	}
 	c.decisions.declare(keys...)
 	of, store := safe(of), safe(can.Name)
@@ -137,9 +137,9 @@ func (c *collector) configured(
 // that is not made known appears with its first request, and as "other" beyond
 // 1,000 routes.
 func (c *collector) routes(limiter, transport string, routes []string) {
-	keys := []route{{limiter, transport, unmatched}}
-	for _, r := range routes {
-		keys = append(keys, route{limiter, transport, r})
+	keys := []key{{limiter, transport, unmatched}}
+	for _, route := range routes {
+		keys = append(keys, key{limiter, transport, route})
 	}
 	c.requests.declare(keys...)
 }
@@ -151,7 +151,7 @@ var requestOutcomes = []string{"allow", "deny", "never", "unauthenticated", "can
 // answered counts a request.
 func (c *collector) answered(e *limiter.RequestEvent) {
 	if i := slices.Index(requestOutcomes, e.Outcome); i >= 0 {
-		c.requests.count(route{e.Limiter, e.Transport, e.Route}, i)
+		c.requests.count(&key{e.Limiter, e.Transport, e.Route}, i)
 	}
 }
 
@@ -191,7 +191,7 @@ func (c *collector) decided(e *limiter.DecisionEvent) {
 }
 
 func (c *collector) count(of, name string, outcome int) {
-	c.decisions.count(budget{of, name}, outcome)
+	c.decisions.count(&key{limiter: of, name: name}, outcome)
 }
 
 // enforced returns the outcome of the budget that decided.

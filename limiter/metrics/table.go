@@ -21,41 +21,26 @@ const (
 	maxLearnt = 1000
 )
 
-// key is the labels of a counter, all but its outcome.
-type key[K any] interface {
-	comparable
-	labels() []string
-	label() string // the one of the labels that few keys share
-	rest() K       // counts the keys beyond maxLearnt
-}
+// key is the labels of a counter, all but its outcome. The transport is empty for a
+// budget; the name is that of the budget or the route.
+type key struct{ limiter, transport, name string }
 
-type budget struct{ limiter, name string }
-
-func (b budget) labels() []string { return []string{b.limiter, b.name} }
-func (b budget) label() string    { return b.name }
-func (b budget) rest() budget     { return budget{b.limiter, other} }
-
-type route struct{ limiter, transport, pattern string }
-
-func (r route) labels() []string { return []string{r.limiter, r.transport, r.pattern} }
-func (r route) label() string    { return r.pattern }
-func (r route) rest() route      { return route{r.limiter, r.transport, other} }
-
-// lookup finds the counters of a key by its label, and then by the rest: to hash
-// all of a key costs more than to compare it with the few that share a label.
-type lookup[K key[K]] struct {
-	series map[string][]series[K]
+// lookup finds the counters of a key by its name, and then by the rest: to hash all of
+// a key costs more than to compare it with the few that share a name.
+type lookup struct {
+	series map[string][]series
 	size   int
 }
 
-type series[K key[K]] struct {
-	key      K
+type series struct {
+	key      key
 	counters []prometheus.Counter // by outcome
 }
 
-func (l *lookup[K]) find(k K) []prometheus.Counter {
-	for i, sharing := 0, l.series[k.label()]; i < len(sharing); i++ {
-		if sharing[i].key == k {
+func (l *lookup) find(k *key) []prometheus.Counter {
+	sharing := l.series[k.name]
+	for i := range sharing {
+		if sharing[i].key == *k {
 			return sharing[i].counters
 		}
 	}
@@ -65,61 +50,80 @@ func (l *lookup[K]) find(k K) []prometheus.Counter {
 // table finds the counters of a key, one for each outcome. Reading takes no lock
 // and does not allocate: the map is replaced whole, which is rare, as keys are
 // known after start-up.
-type table[K key[K]] struct {
+type table struct {
 	vec      *prometheus.CounterVec
+	labels   func(*key) []string
 	outcomes []string
-	known    atomic.Pointer[lookup[K]]
+	known    atomic.Pointer[lookup]
 
 	// mu is held to replace known.
 	mu sync.Mutex
 }
 
-func newTable[K key[K]](opts prometheus.CounterOpts, outcomes []string, labels ...string) *table[K] {
-	t := &table[K]{vec: prometheus.NewCounterVec(opts, labels), outcomes: outcomes}
-	t.known.Store(&lookup[K]{})
+// newRouteTable returns a table whose keys are routes.
+func newRouteTable(opts prometheus.CounterOpts, outcomes []string) *table {
+	return newTable(&table{
+		vec:      prometheus.NewCounterVec(opts, []string{"limiter", "transport", "route", "outcome"}),
+		labels:   func(k *key) []string { return []string{k.limiter, k.transport, k.name} },
+		outcomes: outcomes,
+	})
+}
+
+// newBudgetTable returns a table whose keys are budgets.
+func newBudgetTable(opts prometheus.CounterOpts, outcomes []string) *table {
+	return newTable(&table{
+		vec:      prometheus.NewCounterVec(opts, []string{"limiter", "budget", "outcome"}),
+		labels:   func(k *key) []string { return []string{k.limiter, k.name} },
+		outcomes: outcomes,
+	})
+}
+
+func newTable(t *table) *table {
+	t.known.Store(&lookup{})
 	return t
 }
 
-// count adds 1 to an outcome of k, or of k.rest() if k is one too many.
-func (t *table[K]) count(k K, outcome int) {
+// count adds 1 to an outcome of k, or of "other" if k is one too many.
+func (t *table) count(k *key, outcome int) {
 	counters := t.known.Load().find(k)
 	if counters == nil {
-		counters = t.learn(k)
+		counters = t.learn(*k)
 	}
 	counters[outcome].Inc()
 }
 
-// learn returns the counters of k, which becomes known, or those of k.rest().
-func (t *table[K]) learn(k K) []prometheus.Counter {
-	known, rest := t.known.Load(), k.rest()
-	if counters := known.find(rest); counters != nil && known.size >= maxLearnt {
+// learn returns the counters of k, which becomes known, or those of "other".
+func (t *table) learn(k key) []prometheus.Counter {
+	rest := key{k.limiter, k.transport, other}
+	known := t.known.Load()
+	if counters := known.find(&rest); counters != nil && known.size >= maxLearnt {
 		return counters // without a lock: whoever sends these sends many
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known = t.known.Load()
-	if known.find(k) == nil && known.size >= maxLearnt {
+	if known.find(&k) == nil && known.size >= maxLearnt {
 		k = rest
 	}
-	return t.add(k).find(k)
+	return t.add(k).find(&k)
 }
 
 // declare makes keys known, however many.
-func (t *table[K]) declare(keys ...K) {
+func (t *table) declare(keys ...key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.add(keys...)
 }
 
 // add makes keys known and returns all that are. mu is held.
-func (t *table[K]) add(keys ...K) *lookup[K] {
+func (t *table) add(keys ...key) *lookup {
 	old := t.known.Load()
-	known := &lookup[K]{series: map[string][]series[K]{}, size: old.size}
+	known := &lookup{series: map[string][]series{}, size: old.size}
 	maps.Copy(known.series, old.series)
 	for _, k := range keys {
-		if known.find(k) == nil {
-			sharing := slices.Clip(known.series[k.label()])
-			known.series[k.label()] = append(sharing, series[K]{k, t.counters(k)})
+		if known.find(&k) == nil {
+			sharing := slices.Clip(known.series[k.name])
+			known.series[k.name] = append(sharing, series{k, t.counters(&k)})
 			known.size++
 		}
 	}
@@ -128,8 +132,8 @@ func (t *table[K]) add(keys ...K) *lookup[K] {
 }
 
 // counters makes the series of k, at 0.
-func (t *table[K]) counters(k K) []prometheus.Counter {
-	labels := k.labels()
+func (t *table) counters(k *key) []prometheus.Counter {
+	labels := t.labels(k)
 	for i, label := range labels {
 		labels[i] = safe(label)
 	}
