@@ -165,97 +165,106 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 		l.answered(r)
 		return ctx, r.Err
 	}
-	before := l.chargedBefore(ctx, r)
-	if r.exempt = before != nil && before.exempt; r.exempt {
+	r.Caller.trim()
+	innermost := l.innermost(ctx, r)
+	before := l.chargedBefore(innermost, r)
+	if r.exempt = before != nil && before.exempt; r.exempt || r.Skip {
 		r.Skip = true
+		l.skip(r, before)
+		return l.within(ctx, r, innermost, before, nil, nil), nil
 	}
-	if r.Skip {
-		return l.skip(ctx, r, before), nil
-	}
-	q := l.borrow()
+	q := l.borrow(&r.Caller, r.Cost)
 	defer l.giveBack(q)
 	var prior *Reservation
 	if before != nil && r.Message <= 1 {
 		q.part = true
-		q.earlier, prior = before.prior(r.Message)
+		q.earlier, prior = before.prior(q.earlier, r.Message)
 	}
 	held, err := l.charge(ctx, q, r, prior)
-	covered := q.part && err == nil && r.Decision.Allowed() && len(q.charges) == 0
+	r.Decision = q.event.Decision
+	allowed := r.Decision.Allowed()
+	covered := q.part && err == nil && allowed && len(q.charges) == 0
 	if r.Outcome = outcome(&r.Decision, err); covered {
 		r.Outcome, held = "", before.first.held.Load()
 	}
 	if q.exempt {
 		r.Outcome, r.Skip, r.exempt = outcomeSkipped, true, true
 	}
-	if !q.part || r.Message > 0 || !r.Decision.Allowed() {
+	if !q.part || r.Message > 0 || !allowed {
 		l.answered(r) // an allowed rest was counted with the earlier part
 	}
-	if err == nil && (r.WantState || !r.Decision.Allowed()) {
-		q.tell(r)
+	switch {
+	case err != nil || allowed && !r.WantState:
+	case q.part && r.Decision.Outcome == Deny && r.Decision.Budget != "":
+		l.describeRest(ctx, q, r)
+	default:
+		q.describe(r)
 	}
-	if !r.Decision.Allowed() {
+	if !allowed {
 		return ctx, err
+	}
+	if r.Reserve || r.Settles {
+		r.Reservation = held
 	}
 	if before != nil && !covered {
 		before.add(r, q, held)
 	}
-	return l.within(ctx, r, before, q, held), err
+	return l.within(ctx, r, innermost, before, q, held), err
 }
 
 // charge takes the cost of a request, or the rest of it, and reserves it if it may
 // be corrected later, here or by an adapter further in.
 func (l *Limiter) charge(
 	ctx context.Context, q *request, r *Request, prior *Reservation,
-) (held *Reservation, err error) {
-	if r.Reserve || r.Settles || prior != nil || l.settling.Load() && l.shared() {
-		held, err = l.reserve(ctx, q, &r.Caller, r.Cost)
-		r.Decision = held.Decision
-		if prior != nil && r.Decision.Allowed() && len(q.charges) > 0 {
-			prior.group.join(held)
-		}
-	} else {
-		err = l.take(ctx, q, &r.Caller, r.Cost, &r.Decision)
+) (*Reservation, error) {
+	if !r.Reserve && !r.Settles && prior == nil && (!l.settling.Load() || !l.shared()) {
+		return nil, l.take(ctx, q)
 	}
-	if q.part && err == nil && r.Decision.Outcome == Deny && r.Decision.Budget != "" {
-		l.waitForWhole(ctx, q, r)
+	held, err := l.reserve(ctx, q)
+	if prior != nil && held.Decision.Allowed() && len(q.charges) > 0 {
+		prior.group.join(held)
 	}
 	return held, err
 }
 
-// waitForWhole replaces a denial of the rest by that of the whole: a new request has to
-// pay all parts, so that is what to wait for.
-func (l *Limiter) waitForWhole(ctx context.Context, q *request, r *Request) {
-	whole := l.borrow()
+// describeRest describes the refusal of a rest. A new request has to pay all parts, so
+// it states the wait for the whole.
+func (l *Limiter) describeRest(ctx context.Context, q *request, r *Request) {
+	whole := l.borrow(&r.Caller, r.Cost)
 	defer l.giveBack(whole)
-	whole.gated = true
-	c := r.Caller
-	if decided, err := whole.prepare(ctx, l, &c, r.Cost, new(Decision)); decided || err != nil {
-		return
+	if whole.denied(ctx, l, q.earlier) {
+		r.Decision = whole.event.Decision
+		q = whole
 	}
-	for _, p := range q.earlier {
-		if !slices.ContainsFunc(whole.charges, func(c Charge) bool { return c.Key == p.key }) {
-			whole.charges = append(whole.charges, Charge{Key: p.key, Limit: p.limit, Cost: p.cost})
+	q.describe(r)
+}
+
+// denied reports whether a request would be denied that pays q and what earlier parts
+// have paid besides.
+func (q *request) denied(ctx context.Context, l *Limiter, earlier []payment) bool {
+	q.gated = true
+	if decided, err := q.prepare(ctx, l); decided || err != nil {
+		return false
+	}
+	own := q.charges
+	for i := range earlier {
+		p := &earlier[i]
+		if !slices.ContainsFunc(own, func(c Charge) bool { return p.is(&c.Key) }) {
+			q.add(ctx, l, p.budget, p.caller, p.cost)
 		}
 	}
-	d, err := l.store.Peek(ctx, whole.charges)
-	if err != nil || d.Outcome != Deny {
-		return
-	}
-	r.Decision = d
-	if b := byName(l.loaded(), d.Budget); b != nil {
-		r.Named = b.named()
-	}
-	whole.tell(r)
+	d, err := l.store.Peek(ctx, q.charges)
+	q.event.Decision = d
+	return err == nil && d.Outcome == Deny && q.blocked == nil
 }
 
 // skip counts a free request once.
-func (l *Limiter) skip(ctx context.Context, r *Request, before *node) context.Context {
+func (l *Limiter) skip(r *Request, before *node) {
 	r.Decision = Decision{Outcome: Allow}
 	if before == nil {
 		r.Outcome = outcomeSkipped
 		l.answered(r)
 	}
-	return l.within(ctx, r, before, nil, nil)
 }
 
 // answered reports a request that was not charged before.
@@ -297,8 +306,8 @@ func storeFailed(err error) bool {
 	return failed
 }
 
-// tell writes what the caller may know of its accounts.
-func (q *request) tell(r *Request) {
+// describe writes what the caller may know of its accounts.
+func (q *request) describe(r *Request) {
 	if b := q.blocked; b != nil {
 		r.Named = b.named()
 		r.Shown = r.Named

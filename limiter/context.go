@@ -17,16 +17,17 @@ type node struct {
 	first   *node // the outermost one of the same request, principal and limiter
 	limiter *Limiter
 	caller  Caller
-	id      any  // of the request
-	skipped bool // the request is free
-	exempt  bool // Config.Gate has made it free, for all mounts
-	settles bool // the handler may correct the cost
+	id      any       // of the request
+	cost    int64     // of the request
+	budgets []*budget // that it has paid
+	skipped bool      // the request is free
+	exempt  bool      // Config.Gate has made it free, for all mounts
+	settles bool      // the handler may correct the cost
 
 	// What all nodes with the same first have in common; only first's are used.
 	held atomic.Pointer[Reservation]
-	paid []payment // with the first part; not changed any more
-	more atomic.Pointer[[]payment]
-	room [2]payment // for paid, to save an allocation
+	paid atomic.Pointer[[]payment] // by all parts; nil if only the first has paid
+	room [2]*budget                // for budgets, to save an allocation
 }
 
 type nodeKey struct{}
@@ -51,17 +52,28 @@ func nodeFrom(ctx context.Context) *node {
 // shared reports whether a request may meet the limiter more than once.
 func (l *Limiter) shared() bool { return l.mounts.Load() > 1 }
 
+// traced reports whether a request can be found again by its context.
+func (l *Limiter) traced(r *Request) bool {
+	return r.Message == 0 && (r.KnowsCaller || r.Settles || l.shared())
+}
+
+// innermost returns the innermost node of a request's context, or nil if it is not
+// needed.
+func (l *Limiter) innermost(ctx context.Context, r *Request) *node {
+	if r.Message == 0 && !l.traced(r) {
+		return nil
+	}
+	return nodeFrom(ctx)
+}
+
 // chargedBefore returns the node of the same request, principal and limiter, or
 // nil. Route and workload do not matter.
-func (l *Limiter) chargedBefore(ctx context.Context, r *Request) *node {
-	if r.Message == 0 && !l.shared() {
+func (l *Limiter) chargedBefore(innermost *node, r *Request) *node {
+	if innermost == nil || r.Message == 0 && !l.shared() {
 		return nil
 	}
-	n := nodeFrom(ctx)
-	if n == nil {
-		return nil
-	}
-	for id := cmp.Or(r.ID, n.id); n != nil && n.id == id; n = n.outer {
+	id := cmp.Or(r.ID, innermost.id)
+	for n := innermost; n != nil && n.id == id; n = n.outer {
 		if n.limiter == l && (n.exempt || n.skipped == r.Skip) &&
 			n.caller.Principal == r.Caller.Principal {
 			return n
@@ -70,18 +82,17 @@ func (l *Limiter) chargedBefore(ctx context.Context, r *Request) *node {
 	return nil
 }
 
-// prior returns what the request has paid so far, and the reservation that holds it,
-// or nil if there is none or it is settled. If the handler has settled the open of a
-// stream, that pays nothing of the first message.
-func (n *node) prior(message int) ([]payment, *Reservation) {
-	paid, held := n.first.payments(), n.first.held.Load()
+// prior appends what the request has paid so far, and returns the reservation that
+// holds it, or nil if there is none or it is settled. If the handler has settled the
+// open of a stream, that pays nothing of the first message.
+func (n *node) prior(to []payment, message int) ([]payment, *Reservation) {
+	paid, held := n.first.payments(to), n.first.held.Load()
 	if held == nil || held.group.open() {
 		return paid, held
 	}
 	if message == 1 {
-		paid = slices.Clone(paid)
 		for i := range paid {
-			if !paid[i].fixed {
+			if !paid[i].budget.PerRequest {
 				paid[i].cost = 0
 			}
 		}
@@ -89,11 +100,15 @@ func (n *node) prior(message int) ([]payment, *Reservation) {
 	return paid, nil
 }
 
-func (n *node) payments() []payment {
-	if more := n.more.Load(); more != nil {
-		return *more
+// payments appends what all parts with the first node n have paid.
+func (n *node) payments(to []payment) []payment {
+	if paid := n.paid.Load(); paid != nil {
+		return append(to, *paid...)
 	}
-	return n.paid
+	for _, b := range n.budgets {
+		to = append(to, payment{b, &n.caller, b.cost(n.cost)})
+	}
+	return to
 }
 
 // add records what a later mount or a message has paid.
@@ -101,32 +116,34 @@ func (n *node) add(r *Request, q *request, held *Reservation) {
 	if held != nil {
 		n.first.held.Store(held)
 	}
-	if r.Message == 0 {
-		more := q.payments(slices.Clip(n.first.payments()))
-		n.first.more.Store(&more)
+	if r.Message > 0 {
+		return
 	}
+	caller := r.Caller
+	paid := n.first.payments(nil)
+	for i, b := range q.budgets {
+		paid = append(paid, payment{b, &caller, q.charges[i].Cost})
+	}
+	n.first.paid.Store(&paid)
 }
 
-// within returns the context to handle a request in, and writes its reservation.
+// within returns the context to handle a request in.
 func (l *Limiter) within(
-	ctx context.Context, r *Request, before *node, q *request, held *Reservation,
+	ctx context.Context, r *Request, innermost, before *node, q *request, held *Reservation,
 ) context.Context {
-	if r.Reserve || r.Settles {
-		r.Reservation = held
-	}
-	if r.Message > 0 || !r.KnowsCaller && !r.Settles && !l.shared() {
+	if !l.traced(r) {
 		return ctx
 	}
-	if before != nil && before == nodeFrom(ctx) && before.caller == r.Caller &&
+	if before != nil && before == innermost && before.caller == r.Caller &&
 		before.skipped == r.Skip && before.exempt == r.exempt && before.settles == r.Settles {
 		return ctx
 	}
 	n := &node{
-		Context: ctx, outer: nodeFrom(ctx), limiter: l, caller: r.Caller, id: r.ID,
+		Context: ctx, outer: innermost, limiter: l, caller: r.Caller, id: r.ID, cost: r.Cost,
 		skipped: r.Skip, exempt: r.exempt, settles: r.Settles,
 	}
-	if n.id == nil && n.outer != nil {
-		n.id = n.outer.id
+	if n.id == nil && innermost != nil {
+		n.id = innermost.id
 	}
 	if before != nil {
 		n.first = before.first
@@ -134,7 +151,7 @@ func (l *Limiter) within(
 	}
 	n.first = n
 	if q != nil {
-		n.paid = q.payments(n.room[:0])
+		n.budgets = append(n.room[:0], q.budgets...)
 	}
 	n.held.Store(held)
 	return n

@@ -118,52 +118,48 @@ func (l *Limiter) Name() string { return l.name }
 // *[CostError] for a negative cost, [ErrNobody] if a budget needs a principal and
 // c has none, a *[ConfigError] from the zero Limiter, or ctx's own error. Cost:
 // one Store call; it does not allocate itself.
-func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
-	q := l.borrow()
+func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (Decision, error) {
+	q := l.borrow(&c, cost)
 	defer l.giveBack(q)
-	err = l.take(ctx, q, &c, cost, &d)
-	return d, err
+	err := l.take(ctx, q)
+	return q.event.Decision, err
 }
 
-func (l *Limiter) take(
-	ctx context.Context, q *request, c *Caller, cost int64, d *Decision,
-) error {
-	decided, err := q.prepare(ctx, l, c, cost, d)
+func (l *Limiter) take(ctx context.Context, q *request) error {
+	decided, err := q.prepare(ctx, l)
 	if !decided {
 		start := l.startTimer()
-		*d, err = l.store.Take(ctx, q.charges)
+		q.event.Decision, err = l.store.Take(ctx, q.charges)
 		failed := l.failure(ctx, err)
 		l.reportCall(start, err, failed)
 		if err != nil {
-			*d, err = q.fail(ctx, l, err, failed)
+			q.event.Decision, err = q.fail(ctx, l, err, failed)
 		}
 	}
-	if l.observer.Decided != nil && d.Outcome != 0 {
-		l.decided(ctx, q, c, cost, d, err)
+	if l.observer.Decided != nil && q.event.Decision.Outcome != 0 {
+		l.decided(ctx, q, err)
 	}
 	return err
 }
 
 // Peek says what Take would say now, and changes nothing: no balance, no metric.
 // Its errors are those of Take.
-func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
-	q := l.borrow()
+func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, error) {
+	q := l.borrow(&c, cost)
 	defer l.giveBack(q)
-	err = l.peek(ctx, q, &c, cost, &d)
-	return d, err
+	err := l.peek(ctx, q)
+	return q.event.Decision, err
 }
 
-func (l *Limiter) peek(
-	ctx context.Context, q *request, c *Caller, cost int64, d *Decision,
-) error {
-	decided, err := q.prepare(ctx, l, c, cost, d)
+func (l *Limiter) peek(ctx context.Context, q *request) error {
+	decided, err := q.prepare(ctx, l)
 	if !decided {
 		start := l.startTimer()
-		*d, err = l.store.Peek(ctx, q.charges)
+		q.event.Decision, err = l.store.Peek(ctx, q.charges)
 		failed := l.failure(ctx, err)
 		l.reportCall(start, err, failed)
 		if err != nil {
-			*d, err = q.fail(ctx, l, err, failed)
+			q.event.Decision, err = q.fail(ctx, l, err, failed)
 		}
 	}
 	return err

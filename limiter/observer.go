@@ -35,8 +35,8 @@ type Observer struct {
 type DecisionEvent struct {
 	Limiter  string
 	Caller   Caller
-	Cost     int64
 	Decision Decision
+	Cost     int64
 	// Charges has each budget's own result. A shadow budget that blocks the caller
 	// is among them with [Blocked] as its limit. The slice is valid only during the
 	// call. If no account was needed, such as for a blocked caller, it has at most
@@ -103,17 +103,26 @@ func either[T any](first bool, a, b T) T {
 	return b
 }
 
-// decided reports a decision. The event's charges are those of the request and,
-// after them, the shadow budgets that block the caller.
-func (l *Limiter) decided(ctx context.Context, q *request, c *Caller, cost int64, d *Decision, err error) {
+// decided reports a decision.
+func (l *Limiter) decided(ctx context.Context, q *request, err error) {
+	q.event.Charges, q.event.Err = q.charges, err
+	if q.blocked != nil || len(q.shadows) > 0 {
+		q.event.Charges = q.blockedCharges()
+	}
+	l.observer.Decided(ctx, q.event)
+}
+
+// blockedCharges returns the charges of a caller whom budgets block: one for each of
+// the shadow budgets that do, after those that were decided.
+func (q *request) blockedCharges() []Charge {
 	charges := q.charges
 	if q.blocked != nil {
 		charges = nil
 	}
 	for _, b := range q.shadows {
 		charge := Charge{Limit: Blocked, Shadow: true, Result: Result{Outcome: Never}}
-		b.key(c, &charge.Key)
+		b.key(&q.event.Caller, &charge.Key)
 		charges = append(charges, charge)
 	}
-	l.observer.Decided(ctx, DecisionEvent{l.name, *c, cost, *d, charges, err})
+	return charges
 }

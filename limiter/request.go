@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// request is the charges of one request and the budgets that they belong to. It is
+// request is one request: its charges, and the budgets that they belong to. It is
 // pooled; elements beyond the length of its slices are stale.
 type request struct {
+	event   DecisionEvent // as it is reported: its caller, its cost, its decision
 	charges []Charge
 	budgets []*budget
 	blocked *budget   // the first by name whose LimitFor answered Blocked
@@ -21,85 +22,89 @@ type request struct {
 
 // payment is what an earlier part of a request has paid to one account.
 type payment struct {
-	key   Key
-	limit Limit
-	cost  int64
-	fixed bool // of a PerRequest budget
+	budget *budget
+	caller *Caller // of that part
+	cost   int64
 }
 
-// payments appends what the charges have paid.
-func (q *request) payments(to []payment) []payment {
-	for i := range q.charges {
-		c := &q.charges[i]
-		to = append(to, payment{c.Key, c.Limit, c.Cost, q.budgets[i].PerRequest})
+// is reports whether the account of p has the key.
+func (p *payment) is(k *Key) bool {
+	if p.budget.Name != k.Budget {
+		return false
 	}
-	return to
+	var own Key
+	p.budget.key(p.caller, &own)
+	return own == *k
 }
 
 // paid returns what earlier parts have paid to an account, if they have charged it.
 func (q *request) paid(k *Key) (charged bool, sum int64) {
 	for i := range q.earlier {
-		if q.earlier[i].key == *k {
-			charged, sum = true, sum+q.earlier[i].cost
+		if p := &q.earlier[i]; p.is(k) {
+			charged, sum = true, sum+p.cost
 		}
 	}
 	return charged, sum
 }
 
-func (l *Limiter) borrow() *request {
-	if q, ok := l.requests.Get().(*request); ok {
-		return q
+// borrow returns a request of c.
+func (l *Limiter) borrow(c *Caller, cost int64) *request {
+	q, pooled := l.requests.Get().(*request)
+	if !pooled {
+		q = &request{event: DecisionEvent{Limiter: l.name}}
 	}
-	return new(request)
+	q.event.Caller, q.event.Cost = *c, cost
+	q.event.Caller.trim()
+	return q
 }
 
 func (l *Limiter) giveBack(q *request) {
+	q.event.Decision, q.event.Charges, q.event.Err = Decision{}, nil, nil
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
-	q.blocked, q.exempt, q.gated, q.part, q.earlier = nil, false, false, false, nil
-	q.covered = q.covered[:0]
+	q.blocked, q.exempt, q.gated, q.part = nil, false, false, false
+	clear(q.earlier) // the callers are parts of contexts
+	q.earlier, q.covered = q.earlier[:0], q.covered[:0]
 	l.requests.Put(q)
 }
 
 // prepare makes the charges of a request. decided is true if no store call is
-// needed, because d is written or err is not nil.
-func (q *request) prepare(
-	ctx context.Context, l *Limiter, c *Caller, cost int64, d *Decision,
-) (decided bool, err error) {
+// needed, because the decision is made or err is not nil.
+func (q *request) prepare(ctx context.Context, l *Limiter) (decided bool, err error) {
 	if l.store == nil {
 		return true, errZero("Limiter", "New")
 	}
-	if err := checkCost(cost); err != nil {
+	if err := checkCost(q.event.Cost); err != nil {
 		return true, err
 	}
 	if err := ctx.Err(); err != nil {
 		return true, err
 	}
 	if l.gate != nil && !q.gated && !q.part {
-		answer := l.gate(ctx, *c)
+		answer := l.gate(ctx, q.event.Caller)
 		if q.exempt = answer.Exempt && !answer.Blocked; answer.Exempt || answer.Blocked {
-			*d = answer.decision()
+			q.event.Decision = answer.decision()
 			return true, nil
 		}
 	}
-	if err := q.fill(ctx, l, c, cost); err != nil {
+	if err := q.fill(ctx, l); err != nil {
 		return true, err
 	}
 	switch {
 	case q.blocked != nil:
-		*d = Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}
+		q.event.Decision = Decision{Outcome: Never, Budget: q.blocked.Name, Limit: Blocked}
 	case len(q.charges) == 0:
-		d.Outcome = Allow
+		q.event.Decision.Outcome = Allow
 	default:
 		return false, nil
 	}
 	return true, nil
 }
 
-// fill makes one charge for each budget that applies to c. Budgets by workload
-// come after those that bound them, and only with one of those.
-func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) error {
+// fill makes one charge for each budget that applies. Budgets by workload come after
+// those that bound them, and only with one of those.
+func (q *request) fill(ctx context.Context, l *Limiter) error {
+	c := &q.event.Caller
 	nobody := c.Principal.Nobody()
-	c.trim()
 	for _, b := range l.loaded() {
 		if !b.applies(c.Route) || b.Scope&ByWorkload != 0 && !q.bounds(b) {
 			continue
@@ -107,7 +112,7 @@ func (q *request) fill(ctx context.Context, l *Limiter, c *Caller, cost int64) e
 		if nobody && b.Scope.principals() {
 			return ErrNobody
 		}
-		q.add(ctx, l, b, c, cost)
+		q.add(ctx, l, b, c, q.event.Cost)
 	}
 	return nil
 }
@@ -133,10 +138,7 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 		}
 		return
 	}
-	charge.Cost = cost
-	if b.PerRequest {
-		charge.Cost = 1
-	}
+	charge.Cost = b.cost(cost)
 	if q.part && q.cover(b, charge) {
 		return
 	}
@@ -144,6 +146,14 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 	charge.Result, charge.Receipt = Result{}, Receipt{}
 	q.charges = q.charges[:n+1]
 	q.budgets = append(q.budgets, b)
+}
+
+// cost returns what a request of that cost pays here.
+func (b *budget) cost(cost int64) int64 {
+	if b.PerRequest {
+		return 1
+	}
+	return cost
 }
 
 // cover leaves of a charge what earlier parts have not paid, and reports whether they

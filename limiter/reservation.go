@@ -78,16 +78,14 @@ func (h *held) correction(actual int64) int64 {
 // The error is that of Take; the Reservation is not nil, and carries its
 // Decision, where that is valid.
 func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservation, error) {
-	q := l.borrow()
+	q := l.borrow(&c, cost)
 	defer l.giveBack(q)
-	return l.reserve(ctx, q, &c, cost)
+	return l.reserve(ctx, q)
 }
 
-func (l *Limiter) reserve(
-	ctx context.Context, q *request, c *Caller, cost int64,
-) (*Reservation, error) {
-	r := &Reservation{store: l.store}
-	err := l.take(ctx, q, c, cost, &r.Decision)
+func (l *Limiter) reserve(ctx context.Context, q *request) (*Reservation, error) {
+	err := l.take(ctx, q)
+	r := &Reservation{store: l.store, Decision: q.event.Decision}
 	if !r.Decision.Allowed() {
 		return r, err
 	}
