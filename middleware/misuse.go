@@ -179,10 +179,6 @@ func (m *Middleware) watchUpgrade(r *http.Request) {
 // charged.
 type served struct{ method, path, pattern, route string }
 
-func look(r *http.Request, req *limiter.Request) served {
-	return served{r.Method, r.URL.Path, r.Pattern, req.Caller.Route}
-}
-
 // watchServed looks at a request after its handler has returned. err is that of
 // correct.
 func (m *Middleware) watchServed(r *http.Request, before *served, err error) {

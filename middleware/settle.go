@@ -19,7 +19,7 @@ func (c *Config) settles() bool { return c.Settles || c.ByStatus != nil }
 func (m *Middleware) run(
 	w http.ResponseWriter, r *http.Request, next http.Handler, req *limiter.Request,
 ) {
-	before := look(r, req)
+	before := served{r.Method, r.URL.Path, r.Pattern, req.Caller.Route}
 	if m.cfg.ByStatus == nil || req.Skip {
 		next.ServeHTTP(w, r)
 		m.watchServed(r, &before, nil)
