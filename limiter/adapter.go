@@ -313,6 +313,8 @@ func (q *request) describe(r *Request) {
 		r.Shown = r.Named
 		return
 	}
+	allowed := r.Decision.Allowed()
+	tightest := -1 // of the charges that may be shown
 	for i, b := range q.budgets {
 		charge := &q.charges[i]
 		if charge.Shadow {
@@ -323,20 +325,21 @@ func (q *request) describe(r *Request) {
 			r.Named, r.Shown = b.named(), shown
 			r.Unavailable = b.Unavailable && r.Decision.Outcome == Deny
 		}
-		if shown && r.WantState && r.Decision.Allowed() {
-			s := Decision{Outcome: Allow, Budget: b.Name, Limit: charge.Limit,
-				Remaining: charge.Result.Remaining, ResetAfter: charge.Result.ResetAfter}
-			if r.State.Budget == "" || tighter(&s, &r.State) {
-				r.State = s
-			}
+		if shown && (tightest < 0 || charge.tighter(&q.charges[tightest])) {
+			tightest = i
 		}
 	}
-	state := &r.State
-	if !r.Decision.Allowed() {
-		state = &r.Decision
-	}
-	if state.Budget != "" && state.Remaining < state.Limit.Capacity() {
-		r.Next = untilNext(state)
+	switch d := &r.Decision; {
+	case !allowed && d.Budget != "" && d.Remaining < d.Limit.Capacity():
+		r.Next = d.Limit.untilNext(d.Remaining, d.ResetAfter)
+	case allowed && r.WantState && tightest >= 0:
+		charge := &q.charges[tightest]
+		s := &r.State // field by field, which is faster
+		s.Outcome, s.Budget, s.Limit = Allow, charge.Key.Budget, charge.Limit
+		s.Remaining, s.ResetAfter = charge.Result.Remaining, charge.Result.ResetAfter
+		if s.Remaining < s.Limit.Capacity() {
+			r.Next = charge.untilNext()
+		}
 	}
 }
 
@@ -353,32 +356,35 @@ func (b *budget) shows(charge *Charge) bool {
 	return b.Public || b.named() && p.Kind != kind.Shared && !network && !charge.Result.Overflow
 }
 
-// tighter reports whether a has less left than b, relative to the capacity. On a tie
-// it reports whether the next token of a comes later.
-func tighter(a, b *Decision) bool {
-	high, low := bits.Mul64(uint64(a.Remaining), uint64(b.Limit.Capacity()))
-	otherHigh, otherLow := bits.Mul64(uint64(b.Remaining), uint64(a.Limit.Capacity()))
+// tighter reports whether c has less left than other, relative to the capacity. On a
+// tie it reports whether the next token of c comes later.
+func (c *Charge) tighter(other *Charge) bool {
+	high, low := bits.Mul64(uint64(c.Result.Remaining), uint64(other.Limit.Capacity()))
+	otherHigh, otherLow := bits.Mul64(uint64(other.Result.Remaining), uint64(c.Limit.Capacity()))
 	if high != otherHigh {
 		return high < otherHigh
 	}
-	return low < otherLow || low == otherLow && untilNext(a) > untilNext(b)
+	return low < otherLow || low == otherLow && c.untilNext() > other.untilNext()
 }
 
-// untilNext returns the wait until more than d.Remaining tokens are there. Of a
+func (c *Charge) untilNext() time.Duration {
+	return c.Limit.untilNext(c.Result.Remaining, c.Result.ResetAfter)
+}
+
+// untilNext returns the wait until more than the remaining tokens are there. Of a
 // bucket's time to fill, the tokens after the next one are the last part:
 //
-//	next = ResetAfter - (Capacity-Remaining-1) * Per/Tokens
+//	next = reset - (Capacity-remaining-1) * Per/Tokens
 //
 // where the part that is taken off is rounded down, so that next is never too
 // short. A window refills at its end; a log tells only when its last entry leaves.
-func untilNext(d *Decision) time.Duration {
-	l := d.Limit
-	after := l.Capacity() - d.Remaining - 1
+func (l *Limit) untilNext(remaining int64, reset time.Duration) time.Duration {
+	after := l.Capacity() - remaining - 1
 	if l.Algorithm != TokenBucket || after <= 0 {
-		return d.ResetAfter
+		return reset
 	}
 	// No overflow: a valid limit fills in less than 2^63 ns.
 	high, low := bits.Mul64(uint64(after), uint64(l.Per))
 	rest, _ := bits.Div64(high, low, uint64(l.Tokens))
-	return d.ResetAfter - time.Duration(rest)
+	return reset - time.Duration(rest)
 }
