@@ -166,11 +166,17 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 		return ctx, r.Err
 	}
 	r.Caller.trim()
-	innermost := l.innermost(ctx, r)
-	before := l.chargedBefore(innermost, r)
+	var innermost, before *node
+	if r.Message > 0 || l.traced(r) {
+		innermost = nodeFrom(ctx)
+		before = l.chargedBefore(innermost, r)
+	}
 	if r.exempt = before != nil && before.exempt; r.exempt || r.Skip {
 		r.Skip = true
 		l.skip(r, before)
+		if !l.traced(r) {
+			return ctx, nil
+		}
 		return l.within(ctx, r, innermost, before, nil, nil), nil
 	}
 	q := l.borrow(&r.Caller, r.Cost)
@@ -208,6 +214,9 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 	}
 	if before != nil && !covered {
 		before.add(r, q, held)
+	}
+	if !l.traced(r) {
+		return ctx, err
 	}
 	return l.within(ctx, r, innermost, before, q, held), err
 }

@@ -57,15 +57,6 @@ func (l *Limiter) traced(r *Request) bool {
 	return r.Message == 0 && (r.KnowsCaller || r.Settles || l.shared())
 }
 
-// innermost returns the innermost node of a request's context, or nil if it is not
-// needed.
-func (l *Limiter) innermost(ctx context.Context, r *Request) *node {
-	if r.Message == 0 && !l.traced(r) {
-		return nil
-	}
-	return nodeFrom(ctx)
-}
-
 // chargedBefore returns the node of the same request, principal and limiter, or
 // nil. Route and workload do not matter.
 func (l *Limiter) chargedBefore(innermost *node, r *Request) *node {
@@ -131,9 +122,6 @@ func (n *node) add(r *Request, q *request, held *Reservation) {
 func (l *Limiter) within(
 	ctx context.Context, r *Request, innermost, before *node, q *request, held *Reservation,
 ) context.Context {
-	if !l.traced(r) {
-		return ctx
-	}
 	if before != nil && before == innermost && before.caller == r.Caller &&
 		before.skipped == r.Skip && before.exempt == r.exempt && before.settles == r.Settles {
 		return ctx

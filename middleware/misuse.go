@@ -34,26 +34,33 @@ type watch struct {
 }
 
 // watchRequest looks at a request before it is charged. h2c is the result of
-// asksForH2C.
+// asksForH2C. At the first request it checks the routes of budgets.
 func (m *Middleware) watchRequest(r *http.Request, req *limiter.Request, h2c bool) {
-	m.watchRoutes(r, req.Caller.Route != keying.Unmatched)
+	m.watch.routes.Do(func() { m.warnOfRoutes(r.Context()) })
+	if req.Caller.Route == keying.Unmatched {
+		m.watchUnmatched(r)
+	} else {
+		m.watch.unmatched.Hit()
+	}
 	if h2c {
 		m.watchUpgrade(r)
 	}
-	if !req.Skip {
+	if req.Skip {
+		return
+	}
+	if r.Method == http.MethodOptions {
 		m.watchPreflight(r, req.Caller.Route)
-		m.watchCaller(r, &req.Caller.Principal, req.Err)
+	}
+	switch p := &req.Caller.Principal; p.Kind {
+	case "", keying.KindAddress, keying.KindCertificate, keying.KindShared:
+		m.watchUnauthenticated(r, p, req.Err)
+	default:
+		m.watch.unauthenticated.Hit()
 	}
 }
 
-// watchRoutes checks the routes of budgets at the first request, and logs if no
-// request matches a route.
-func (m *Middleware) watchRoutes(r *http.Request, matched bool) {
-	m.watch.routes.Do(func() { m.warnOfRoutes(r.Context()) })
-	if matched {
-		m.watch.unmatched.Hit()
-		return
-	}
+// watchUnmatched logs if no request matches a route.
+func (m *Middleware) watchUnmatched(r *http.Request) {
 	if m.watch.unmatched.Miss() && m.watch.routed.Load() {
 		m.adapter.Warn(r.Context(), "no-route", "no request so far matched a route, so all share one "+
 			"account: use keying.Mux(mux) around a mux, or chiroute.New of the outermost chi router, "+
@@ -62,15 +69,9 @@ func (m *Middleware) watchRoutes(r *http.Request, matched bool) {
 	}
 }
 
-// watchCaller logs if the authentication identifies no caller, or if a certificate
-// or an address cannot be used.
-func (m *Middleware) watchCaller(r *http.Request, p *limiter.Principal, err error) {
-	switch p.Kind {
-	case "", keying.KindAddress, keying.KindCertificate, keying.KindShared:
-	default: // the authentication has identified it
-		m.watch.unauthenticated.Hit()
-		return
-	}
+// watchUnauthenticated logs if the authentication identifies no caller, or if a
+// certificate or an address cannot be used.
+func (m *Middleware) watchUnauthenticated(r *http.Request, p *limiter.Principal, err error) {
 	m.watchProxies(r, p.Kind, err)
 	code, message := m.who.Misuse(r.Context(), keying.Origin{TLS: r.TLS}, err)
 	if code != "" && m.watch.callers.First(code) {
@@ -156,7 +157,7 @@ func (p *proxies) add(remote string, forwarded bool) string {
 // watchPreflight logs that a CORS preflight arrived. CORS middleware outside the
 // limiter would have answered it.
 func (m *Middleware) watchPreflight(r *http.Request, route string) {
-	if r.Method != http.MethodOptions || m.watch.preflight.Load() ||
+	if m.watch.preflight.Load() ||
 		r.Header.Get("Origin") == "" || r.Header.Get("Access-Control-Request-Method") == "" ||
 		m.watch.preflight.Swap(true) {
 		return
@@ -179,22 +180,30 @@ func (m *Middleware) watchUpgrade(r *http.Request) {
 // charged.
 type served struct{ method, path, pattern, route string }
 
+// look is not a constructor, whose result would be copied.
+func (s *served) look(r *http.Request, req *limiter.Request) {
+	s.method, s.path, s.pattern, s.route = r.Method, r.URL.Path, r.Pattern, req.Caller.Route
+}
+
 // watchServed looks at a request after its handler has returned. err is that of
 // correct.
 func (m *Middleware) watchServed(r *http.Request, before *served, err error) {
 	if err != nil {
 		m.watchCost(r.Context(), before.route, err)
 	}
-	if !m.watch.moved.Load() && r.URL != nil {
-		m.watchMoved(r, before)
+	if r.URL == nil {
+		return
+	}
+	rewritten := r.Method != before.method || r.URL.Path != before.path
+	if rewritten || before.route == keying.Unmatched && r.Pattern != before.pattern {
+		m.watchMoved(r, before, rewritten)
 	}
 }
 
 // watchMoved logs if another route was served than was charged: the handler that
 // rewrites the request, or finds its route, is inside the limiter.
-func (m *Middleware) watchMoved(r *http.Request, before *served) {
-	rewritten := r.Method != before.method || r.URL.Path != before.path
-	if !rewritten && (before.route != keying.Unmatched || r.Pattern == before.pattern) {
+func (m *Middleware) watchMoved(r *http.Request, before *served, rewritten bool) {
+	if m.watch.moved.Load() {
 		return
 	}
 	actual, ok := m.route(r)

@@ -19,7 +19,8 @@ func (c *Config) settles() bool { return c.Settles || c.ByStatus != nil }
 func (m *Middleware) run(
 	w http.ResponseWriter, r *http.Request, next http.Handler, req *limiter.Request,
 ) {
-	before := served{r.Method, r.URL.Path, r.Pattern, req.Caller.Route}
+	var before served
+	before.look(r, req)
 	if m.cfg.ByStatus == nil || req.Skip {
 		next.ServeHTTP(w, r)
 		m.watchServed(r, &before, nil)
