@@ -25,11 +25,11 @@ const (
 // budget; the name is that of the budget or the route.
 type key struct{ limiter, transport, name string }
 
-// lookup finds the counters of a key by its name, and then by the rest: to hash all of
-// a key costs more than to compare it with the few that share a name.
+// lookup finds the counters of a key. To hash all of a key costs more than to compare
+// it with a few: with all if there are few, and else with those that share its name.
 type lookup struct {
-	series map[string][]series
-	size   int
+	all    []series
+	byName map[string][]series
 }
 
 type series struct {
@@ -37,11 +37,17 @@ type series struct {
 	counters []prometheus.Counter // by outcome
 }
 
+// few is up to how many series a search in all is faster than a map.
+const few = 8
+
 func (l *lookup) find(k *key) []prometheus.Counter {
-	sharing := l.series[k.name]
-	for i := range sharing {
-		if sharing[i].key == *k {
-			return sharing[i].counters
+	among := l.all
+	if len(among) > few {
+		among = l.byName[k.name]
+	}
+	for i := range among {
+		if among[i].key == *k {
+			return among[i].counters
 		}
 	}
 	return nil
@@ -96,13 +102,13 @@ func (t *table) count(k *key, outcome int) {
 func (t *table) learn(k key) []prometheus.Counter {
 	rest := key{k.limiter, k.transport, other}
 	known := t.known.Load()
-	if counters := known.find(&rest); counters != nil && known.size >= maxLearnt {
+	if counters := known.find(&rest); counters != nil && len(known.all) >= maxLearnt {
 		return counters // without a lock: whoever sends these sends many
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known = t.known.Load()
-	if known.find(&k) == nil && known.size >= maxLearnt {
+	if known.find(&k) == nil && len(known.all) >= maxLearnt {
 		k = rest
 	}
 	return t.add(k).find(&k)
@@ -118,13 +124,13 @@ func (t *table) declare(keys ...key) {
 // add makes keys known and returns all that are. mu is held.
 func (t *table) add(keys ...key) *lookup {
 	old := t.known.Load()
-	known := &lookup{series: map[string][]series{}, size: old.size}
-	maps.Copy(known.series, old.series)
+	known := &lookup{all: slices.Clip(old.all), byName: map[string][]series{}}
+	maps.Copy(known.byName, old.byName)
 	for _, k := range keys {
 		if known.find(&k) == nil {
-			sharing := slices.Clip(known.series[k.name])
-			known.series[k.name] = append(sharing, series{k, t.counters(&k)})
-			known.size++
+			s := series{k, t.counters(&k)}
+			known.all = append(known.all, s)
+			known.byName[k.name] = append(slices.Clip(known.byName[k.name]), s)
 		}
 	}
 	t.known.Store(known)
