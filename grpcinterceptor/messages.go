@@ -81,8 +81,9 @@ func (s *metered) SendMsg(msg any) error {
 func (s *metered) charge(msg any) *refusal {
 	s.received++
 	i := s.interceptor
-	r := limiter.Request{Transport: transport, Caller: s.caller,
-		Cost: i.cfg.Cost(s.ctx, s.caller.Route, msg), Message: s.received, Settles: i.cfg.Settles}
+	var r limiter.Request // filled in place, since a literal would be copied
+	r.Transport, r.Caller, r.Message, r.Settles = transport, s.caller, s.received, i.cfg.Settles
+	r.Cost = i.cfg.Cost(s.ctx, s.caller.Route, msg)
 	_, err := i.adapter.Take(s.ctx, &r)
 	refused := i.refusal(s.ctx, &r, err)
 	if s.received > 1 {

@@ -141,7 +141,9 @@ func (l *Limiter) within(
 	if q != nil {
 		n.budgets = append(n.room[:0], q.budgets...)
 	}
-	n.held.Store(held)
+	if held != nil {
+		n.held.Store(held)
+	}
 	return n
 }
 
