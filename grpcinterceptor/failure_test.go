@@ -149,7 +149,7 @@ func unreachable(t *testing.T) grpc.UnaryHandler {
 	}
 }
 
-func TestACostBelowZeroIsInternalAndTellsNothing(t *testing.T) {
+func TestACostBelowZeroIsInternalAndSaysNothing(t *testing.T) {
 	l, log := newLimiter(t, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Cost: func(context.Context, string, any) int64 { return -1 },
@@ -204,7 +204,7 @@ func TestNew_NamesWhatIsWrong(t *testing.T) {
 
 // The HTTP server of the standard library always sends a header frame first, so
 // the client learns everything but does not retry.
-func TestServeHTTP_TellsTheClientWhoThenDoesNotRetry(t *testing.T) {
+func TestServeHTTP_AnswersTheClientWhoThenDoesNotRetry(t *testing.T) {
 	l, log := newLimiter(t, perUser(soon))
 	i := intercept(t, l, users, grpcinterceptor.Config{})
 	client := start(t, "http+tcp", chain(i)...).client(t, retrying)

@@ -220,7 +220,7 @@ func TestInterceptor_ReloadRefusesMethodsThatTheServerLacks(t *testing.T) {
 }
 
 // A newcomer who never calls Check learns that nothing verifies the spelling.
-func TestInterceptor_TellsOnceThatItWasNotChecked(t *testing.T) {
+func TestInterceptor_LogsOnceThatItWasNotChecked(t *testing.T) {
 	server := grpc.NewServer()
 	grpc_testing.RegisterTestServiceServer(server, &service{})
 	check := func(i *grpcinterceptor.Interceptor) error { return i.Check(server) }
@@ -265,7 +265,7 @@ func TestInterceptor_TellsOnceThatItWasNotChecked(t *testing.T) {
 }
 
 // Budgets that a Reload brings need Check as well, and it is still said once.
-func TestInterceptor_TellsThatItWasNotCheckedAfterAReload(t *testing.T) {
+func TestInterceptor_LogsThatItWasNotCheckedAfterAReload(t *testing.T) {
 	plain, onMethod := perUser(limiter.PerHour(9)), perUser(limiter.PerHour(9))
 	onMethod.Routes = []string{emptyCall}
 	l, log := newLimiter(t, plain)

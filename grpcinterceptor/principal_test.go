@@ -143,7 +143,7 @@ func TestNew_RefusesWorkloadsThatAreNotValid(t *testing.T) {
 	assert.Equal(t, "Workloads", config.Field)
 }
 
-func TestInterceptor_TellsOnceThatNobodyEverHasAPrincipal(t *testing.T) {
+func TestInterceptor_LogsOnceThatNobodyEverHasAPrincipal(t *testing.T) {
 	l, log := newLimiter(t, perUser(limiter.PerSecond(1e9)))
 	call := func(i *grpcinterceptor.Interceptor, ctx context.Context) {
 		_, _ = i.Unary(ctx, empty, unaryInfo, unaryDone)

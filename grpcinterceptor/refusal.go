@@ -50,7 +50,7 @@ func (r *refusal) final() *refusal {
 func (i *Interceptor) refusal(ctx context.Context, r *limiter.Request, err error) *refusal {
 	_, storeFailed := errors.AsType[*limiter.StoreError](err)
 	switch {
-	case r.Decision.Allowed() && (err == nil || storeFailed):
+	case r.Decision.Allowed():
 		return nil
 	case err == nil:
 		return i.exhausted(ctx, r)

@@ -178,7 +178,7 @@ func TestByCode_WhatTheCallerMayBringAboutStands(t *testing.T) {
 	})
 }
 
-func TestByCode_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
+func TestByCode_LogsOnceWhatCouldNotBeSettled(t *testing.T) {
 	l, log := newLimiter(t, perUser(limiter.PerHour(plenty)))
 	client, _ := act(t, &service{unary: func(context.Context) error { return nil }},
 		intercept(t, l, users, grpcinterceptor.Config{

@@ -237,7 +237,7 @@ func TestTap_ChargesUnaryCallsThatNeverSendAMessage(t *testing.T) {
 	}
 }
 
-func TestTap_TellsOnceThatItHasNotLearned(t *testing.T) {
+func TestTap_LogsOnceThatItHasNotLearned(t *testing.T) {
 	server := grpc.NewServer()
 	grpc_testing.RegisterTestServiceServer(server, &service{})
 	learn := func(guard *grpcinterceptor.Tap) { require.NoError(t, guard.Learn(server)) }

@@ -24,7 +24,7 @@ import (
 )
 
 // The service meant a principal, so neither an address nor everybody pays.
-func TestCaller_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
+func TestCaller_APrincipalWithoutAnIDIsRefusedAndLoggedOnce(t *testing.T) {
 	from := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 7)}})
 	for _, absent := range []keying.Absent{keying.OrAddress(keying.Addresses{}), keying.OrShared(),
 		keying.Refuse("Bearer")} {
@@ -39,7 +39,7 @@ func TestCaller_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
 	}
 }
 
-func TestCaller_TellsOnceThatATransportHasNoAddresses(t *testing.T) {
+func TestCaller_LogsOnceThatATransportHasNoAddresses(t *testing.T) {
 	l, log := newLimiter(t, perUser(limiter.PerSecond(1e9)))
 	i := intercept(t, l, keying.ByAddress(keying.Addresses{}), grpcinterceptor.Config{})
 	client := start(t, "bufconn", chain(i)...).client(t, "{}")
@@ -63,7 +63,7 @@ func TestCaller_CertificatesCountThatAHookHasVerified(t *testing.T) {
 		who  keying.Who
 		cert *tls.Certificate
 		want codes.Code
-		told []string
+		logged []string
 	}{
 		{"not stated", who, &trusted, codes.Unauthenticated, []string{"certificate-unverified"}},
 		{"stated", who.VerifiedBy(hook), &trusted, codes.OK, nil},
@@ -99,7 +99,7 @@ func TestCaller_CertificatesCountThatAHookHasVerified(t *testing.T) {
 				_, err := grpc_testing.NewTestServiceClient(conn).EmptyCall(t.Context(), empty)
 				assert.Equal(t, tt.want, status.Code(err))
 			}
-			assert.Equal(t, tt.told, log.warnings())
+			assert.Equal(t, tt.logged, log.warnings())
 			if tt.want == codes.OK {
 				assert.Equal(t, limiter.Principal{Kind: "certificate", ID: "CN=alice <CN=Ours>"},
 					caller.Principal)

@@ -87,7 +87,7 @@ type Request struct {
 	// a request that is free, or has paid enough before, it has only the Outcome.
 	Decision Decision
 	// State is the state of an account after an allowed request: of those that the
-	// caller may be told of, the one with the least left relative to its capacity.
+	// caller may see, the one with the least left relative to its capacity.
 	// If there is none, or an outer mount has its state already, State.Budget is empty.
 	State Decision
 	// Next is the wait until there are more tokens than State.Remaining, or, if the
@@ -293,13 +293,14 @@ const (
 
 // outcome returns the label of a request that was decided, or could not be.
 func outcome(d *Decision, err error) string {
+	_, storeFailed := errors.AsType[*StoreError](err)
 	switch {
 	case err == nil:
 		return d.Outcome.String()
 	// Before the context's own errors: a store's timeout is not the caller's.
-	case storeFailed(err) && d.Allowed():
+	case storeFailed && d.Allowed():
 		return outcomeOpen
-	case storeFailed(err):
+	case storeFailed:
 		return outcomeClosed
 	case errors.Is(err, ErrNobody):
 		return outcomeUnauthenticated
@@ -308,11 +309,6 @@ func outcome(d *Decision, err error) string {
 	default:
 		return outcomeClosed
 	}
-}
-
-func storeFailed(err error) bool {
-	_, failed := errors.AsType[*StoreError](err)
-	return failed
 }
 
 // describe writes what the caller may know of its accounts.
@@ -386,7 +382,8 @@ func (c *Charge) untilNext() time.Duration {
 //	next = reset - (Capacity-remaining-1) * Per/Tokens
 //
 // where the part that is taken off is rounded down, so that next is never too
-// short. A window refills at its end; a log tells only when its last entry leaves.
+// short. A window refills at its end. Of a log only the time is known at which its
+// last entry leaves.
 func (l *Limit) untilNext(remaining int64, reset time.Duration) time.Duration {
 	after := l.Capacity() - remaining - 1
 	if l.Algorithm != TokenBucket || after <= 0 {

@@ -108,23 +108,23 @@ func newScribbled() *scribbled {
 	return s
 }
 
-// try returns all that anybody is told of a request.
-func (s *scribbled) try(a attempt) (told []any) {
+// try returns all that anybody sees of a request.
+func (s *scribbled) try(a attempt) (results []any) {
 	s.store.random, s.store.asked = rand.New(rand.NewPCG(a.seed, 0)), nil
 	s.seen.take()
 	s.decisions.events = nil
 	defer func() {
-		told = append(told, recover(), slices.Clone(s.store.asked), s.seen.take(), s.decisions.events)
+		results = append(results, recover(), slices.Clone(s.store.asked), s.seen.take(), s.decisions.events)
 	}()
-	tell := func(values ...any) { told = append(told, values...) }
+	record := func(values ...any) { results = append(results, values...) }
 	request := limiter.Request{Transport: "mq", Caller: a.caller, Cost: a.cost, WantState: true,
 		Settles: a.method > 1}
 	ctx := context.Context(background)
 	switch a.method {
 	case 0:
 		d, err := s.limiter.Peek(ctx, a.caller, a.cost)
-		tell(d, fmt.Sprint(err))
-		return told
+		record(d, fmt.Sprint(err))
+		return results
 	case 2: // the rest of a request that has paid nothing
 		open := limiter.Request{Caller: a.caller, Settles: true}
 		ctx, _ = s.limiter.Adapter().Take(ctx, &open)
@@ -133,11 +133,11 @@ func (s *scribbled) try(a attempt) (told []any) {
 	_, err := s.limiter.Adapter().Take(ctx, &request)
 	held := request.Reservation
 	request.Reservation = nil
-	tell(request, fmt.Sprint(err))
+	record(request, fmt.Sprint(err))
 	if held != nil {
-		tell(held.Decision, fmt.Sprint(held.Settle(background, 9)))
+		record(held.Decision, fmt.Sprint(held.Settle(background, 9)))
 	}
-	return told
+	return results
 }
 
 // The memory that requests work with is used again, and brings nothing of the last

@@ -60,47 +60,44 @@ type RequestEvent struct {
 // And returns an Observer that calls the functions of o, then those of other.
 func (o Observer) And(other Observer) Observer {
 	return Observer{
-		Configured:  both4(o.Configured, other.Configured),
-		Routes:      both3(o.Routes, other.Routes),
-		Decided:     both2(o.Decided, other.Decided),
-		Answered:    both(o.Answered, other.Answered),
-		StoreCalled: both4(o.StoreCalled, other.StoreCalled),
+		Configured: both(o.Configured, other.Configured,
+			func(limiter string, budgets []Budget, s Store, can Capabilities) {
+				o.Configured(limiter, budgets, s, can)
+				other.Configured(limiter, budgets, s, can)
+			}),
+		Routes: both(o.Routes, other.Routes,
+			func(limiter, transport string, routes []string) {
+				o.Routes(limiter, transport, routes)
+				other.Routes(limiter, transport, routes)
+			}),
+		Decided: both(o.Decided, other.Decided,
+			func(ctx context.Context, e DecisionEvent) {
+				o.Decided(ctx, e)
+				other.Decided(ctx, e)
+			}),
+		Answered: both(o.Answered, other.Answered,
+			func(e RequestEvent) {
+				o.Answered(e)
+				other.Answered(e)
+			}),
+		StoreCalled: both(o.StoreCalled, other.StoreCalled,
+			func(limiter, store string, took time.Duration, reason string) {
+				o.StoreCalled(limiter, store, took, reason)
+				other.StoreCalled(limiter, store, took, reason)
+			}),
 	}
 }
 
-func both[A any](f, g func(A)) func(A) {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
+// both returns the function that calls f and g, or f or g if the other is nil.
+func both[F any](f, g, calls F) F {
+	switch {
+	case isNil(g):
+		return f
+	case isNil(f):
+		return g
+	default:
+		return calls
 	}
-	return func(a A) { f(a); g(a) }
-}
-
-func both2[A, B any](f, g func(A, B)) func(A, B) {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
-	}
-	return func(a A, b B) { f(a, b); g(a, b) }
-}
-
-func both3[A, B, C any](f, g func(A, B, C)) func(A, B, C) {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
-	}
-	return func(a A, b B, c C) { f(a, b, c); g(a, b, c) }
-}
-
-func both4[A, B, C, D any](f, g func(A, B, C, D)) func(A, B, C, D) {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
-	}
-	return func(a A, b B, c C, d D) { f(a, b, c, d); g(a, b, c, d) }
-}
-
-func either[T any](first bool, a, b T) T {
-	if first {
-		return a
-	}
-	return b
 }
 
 // decided reports a decision.

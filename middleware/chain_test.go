@@ -29,7 +29,7 @@ func chain(
 	}
 }
 
-func TestChain_AllowedAnswersTellOfTheOneWithFewerLeft(t *testing.T) {
+func TestChain_AllowedAnswersStateTheOneWithFewerLeft(t *testing.T) {
 	five := limiter.Limit{Tokens: 5, Per: time.Minute}
 	tests := []struct {
 		name         string
@@ -54,7 +54,7 @@ func TestChain_AllowedAnswersTellOfTheOneWithFewerLeft(t *testing.T) {
 }
 
 // A looser limit at the root must not write over the refusal of a route.
-func TestChain_ARefusalTellsOfTheBudgetThatRefused(t *testing.T) {
+func TestChain_ARefusalStatesTheBudgetThatRefused(t *testing.T) {
 	all, route := newFixture(t, perHour(100)), newFixture(t, limiter.Budget{Name: "route",
 		Scope: perRoute, Limit: limiter.PerMinute(2)})
 	router := chi.NewRouter()
@@ -96,7 +96,7 @@ func TestChain_BothChargeForEachTry(t *testing.T) {
 	assert.Equal(t, fields{"o", "o", 10, 3600, 0, 360, 360}, read(t, resp.Header))
 }
 
-func TestChain_ARefusalHidesWhatTheOuterOneTold(t *testing.T) {
+func TestChain_ARefusalHidesWhatTheOuterOneStated(t *testing.T) {
 	for _, headers := range []middleware.Headers{middleware.Draft11, middleware.XRateLimit} {
 		outer, inner := newFixture(t, perHour(9)), newFixture(t, limiter.Budget{Name: "shared",
 			Limit: limiter.PerHour(1)})

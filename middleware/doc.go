@@ -113,7 +113,11 @@
 // meets it, such as at the root and on a route. A mount further in that costs more
 // charges only the difference, and all of it to an account of its own route. Budgets
 // that are PerRequest count the request once. A correction replaces the cost in all
-// accounts. If a mount further in refuses, those outside have charged the request.
+// accounts. If a mount further in refuses, those outside have charged the request, and
+// ration_requests_total counts it as their "allow" and as the "deny" of the inner one.
+//
+// Clones of a request that a handler serves at the same time, in several goroutines,
+// have in common what the mounts outside have paid. Each pays the rest by itself.
 //
 // A request that a handler makes up, by http.NewRequest or with another method or
 // URL, is another request. The address of a caller outside the authentication and

@@ -1,9 +1,12 @@
 package middleware_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -67,6 +70,47 @@ func TestFurtherIn_ARefusalWaitsForTheWholeCost(t *testing.T) {
 	w = send1(mounted(t, f, http.HandlerFunc(noop), mount{cost: 2}, mount{cost: 7}))
 	assert.Equal(t, 429, w.Code)
 	assert.Empty(t, w.Header().Get("Retry-After"), "no account could ever pay 7")
+}
+
+// The outer mount counts a request before its handler runs.
+func TestFurtherIn_ARefusalCountsBesideTheOuterAllow(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "all", Scope: limiter.ByPrincipal,
+		Limit: limiter.PerHour(4)})
+	h := mounted(t, f, http.HandlerFunc(noop), mount{cost: 1}, mount{cost: 2}, mount{cost: 3})
+	assert.Equal(t, 200, send1(h).Code)
+	assert.Equal(t, []string{"http unmatched allow"}, f.seen.take())
+	assert.Equal(t, 429, send1(h).Code)
+	assert.Equal(t, []string{"http unmatched allow", "http unmatched deny"}, f.seen.take())
+}
+
+// Clones that are served at the same time share what the outer mount has paid.
+func TestFurtherIn_EachCloneServedAtTheSameTimePaysTheRest(t *testing.T) {
+	for _, tt := range []struct{ inner, spent int64 }{{2, 2}, {7, 2 + 5 + 5}} {
+		var calls atomic.Int64
+		both := make(chan struct{}) // closed when both clones are being charged
+		budget := tokens
+		budget.LimitFor = func(context.Context, limiter.Caller) limiter.Limit {
+			switch calls.Add(1) {
+			case 1: // the outer mount
+				return limiter.Limit{}
+			case 3:
+				close(both)
+			}
+			<-both
+			return limiter.Limit{}
+		}
+		f := newFixture(t, budget)
+		h := mounted(t, f, http.HandlerFunc(noop), mount{cost: tt.inner})
+		fork := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var clones sync.WaitGroup
+			for range 2 {
+				clones.Go(func() { h.ServeHTTP(httptest.NewRecorder(), r.Clone(r.Context())) })
+			}
+			clones.Wait()
+		})
+		assert.Equal(t, 200, send1(mounted(t, f, fork, mount{cost: 2})).Code)
+		assert.Equal(t, map[string]int64{"tokens": 100 - tt.spent}, balances(t, f, "alice"))
+	}
 }
 
 func TestFurtherIn_SettleCorrectsAllParts(t *testing.T) {

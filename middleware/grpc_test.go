@@ -120,7 +120,7 @@ func TestGRPC_AStoreThatFailsIsUnavailable(t *testing.T) {
 
 // grpc-go retries only after an answer of one frame, and after the wait that it
 // states; its own backoff is far longer than this test waits.
-func TestGRPC_ARealClientRetriesWhenItWasTold(t *testing.T) {
+func TestGRPC_ARealClientRetriesAfterThePushback(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	f := newFixture(t, limiter.Budget{Name: "own", Scope: limiter.ByPrincipal,
 		Limit: limiter.Limit{Tokens: 1, Per: wait}})

@@ -294,7 +294,7 @@ func TestHeaders_TellOnlyOfTheCallersOwnAndOfPublicBudgets(t *testing.T) {
 	}
 }
 
-func TestHeaders_OfEquallyEmptyBudgetsTellOfTheOneThatLastsLonger(t *testing.T) {
+func TestHeaders_OfEquallyEmptyBudgetsStateTheOneThatLastsLonger(t *testing.T) {
 	f := newFixture(t,
 		limiter.Budget{Name: "a", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(1)},
 		limiter.Budget{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(1)},

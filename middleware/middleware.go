@@ -77,7 +77,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next = blockH2C(r, next)
 	}
 	ctx, err := m.adapter.Take(r.Context(), &req)
-	if err != nil && !storeFailed(err) || !req.Decision.Allowed() {
+	if !req.Decision.Allowed() {
 		m.refuse(w, r, &req, err)
 		return
 	}

@@ -37,8 +37,8 @@ func logged(t *testing.T, budgets ...limiter.Budget) (*limiter.Limiter, *bytes.B
 	return l, &log
 }
 
-// told returns the codes of the warnings, in order.
-func told(log *bytes.Buffer) []string {
+// codes returns the codes of the warnings, in order.
+func codes(log *bytes.Buffer) []string {
 	var found []string
 	for _, field := range strings.Fields(log.String()) {
 		if code, ok := strings.CutPrefix(field, "code="); ok {
@@ -75,7 +75,7 @@ func overridesMethod(next http.Handler) http.Handler {
 	})
 }
 
-func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
+func TestMiddleware_LogsMisuseOnce(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, pattern := range []string{"GET /items/{id}", "DELETE /items/{id}", "GET /old", "GET /new"} {
 		mux.HandleFunc(pattern, noop)
@@ -139,13 +139,13 @@ func TestMiddleware_TellsOfMisuseOnce(t *testing.T) {
 				r.Header.Set("X-Http-Method-Override", "DELETE")
 				h.ServeHTTP(httptest.NewRecorder(), r)
 			}
-			assert.Equal(t, tt.want, told(log), log)
+			assert.Equal(t, tt.want, codes(log), log)
 		})
 	}
 }
 
 // Behind a proxy that is not trusted, all callers are one.
-func TestMiddleware_TellsOfAProxyThatIsNotTrusted(t *testing.T) {
+func TestMiddleware_LogsAProxyThatIsNotTrusted(t *testing.T) {
 	trusting := func(prefix string) keying.Who {
 		return keying.ByAddress(keying.Addresses{Proxies: []netip.Prefix{netip.MustParsePrefix(prefix)}})
 	}
@@ -180,10 +180,10 @@ func TestMiddleware_TellsOfAProxyThatIsNotTrusted(t *testing.T) {
 				}
 				h.ServeHTTP(httptest.NewRecorder(), r)
 				if n < misuse.Patience-1 {
-					require.Empty(t, told(log))
+					require.Empty(t, codes(log))
 				}
 			}
-			assert.Equal(t, tt.want, told(log))
+			assert.Equal(t, tt.want, codes(log))
 			if slices.Contains(tt.want, "proxy-unnamed") {
 				assert.Contains(t, log.String(), "remote=192.0.2.1:1234")
 			}
@@ -192,7 +192,7 @@ func TestMiddleware_TellsOfAProxyThatIsNotTrusted(t *testing.T) {
 }
 
 // One request by a trusted proxy shows that the proxies are configured.
-func TestMiddleware_TellsOfNoProxyOnceOneWasTrusted(t *testing.T) {
+func TestMiddleware_LogsNoProxyOnceOneWasTrusted(t *testing.T) {
 	l, log := logged(t, perHour(1e9))
 	h := limiter.Must(middleware.New(l, keying.ByAddress(keying.Addresses{
 		Proxies: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
@@ -205,10 +205,10 @@ func TestMiddleware_TellsOfNoProxyOnceOneWasTrusted(t *testing.T) {
 		}
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	assert.Empty(t, told(log))
+	assert.Empty(t, codes(log))
 }
 
-func TestMiddleware_TellsOnceOfATrustedProxyThatStatesNoCaller(t *testing.T) {
+func TestMiddleware_LogsOnceATrustedProxyThatStatesNoCaller(t *testing.T) {
 	addresses := keying.Addresses{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		UnixProxy: true, Header: "x-real-ip"}
 	shared := addresses
@@ -248,7 +248,7 @@ func TestMiddleware_TellsOnceOfATrustedProxyThatStatesNoCaller(t *testing.T) {
 					r.RemoteAddr = tt.remote
 					h.ServeHTTP(httptest.NewRecorder(), r)
 				}
-				assert.Equal(t, tt.want, told(log))
+				assert.Equal(t, tt.want, codes(log))
 				if tt.want != nil {
 					assert.Contains(t, log.String(), "header=X-Real-Ip remote="+tt.remote)
 				}
@@ -283,7 +283,7 @@ func TestMiddleware_AllocatesNoMoreToWatchProxies(t *testing.T) {
 }
 
 // One request that is in order shows that the place is right.
-func TestMiddleware_TellsNothingOnceARequestWasInOrder(t *testing.T) {
+func TestMiddleware_LogsNothingOnceARequestWasInOrder(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", noop)
 	l, log := logged(t, many())
@@ -337,7 +337,7 @@ func TestMiddleware_WarnsOfNothingWhatChiDoesItself(t *testing.T) {
 }
 
 // A preflight that arrives at the limiter was answered by no CORS middleware.
-func TestMiddleware_TellsOfAPreflightOnce(t *testing.T) {
+func TestMiddleware_LogsAPreflightOnce(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", noop)
 	for _, tt := range []struct {
@@ -366,7 +366,7 @@ func TestMiddleware_TellsOfAPreflightOnce(t *testing.T) {
 			r.Header.Set("Access-Control-Request-Method", tt.asksOf)
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		assert.Equal(t, tt.want, told(log), tt.name)
+		assert.Equal(t, tt.want, codes(log), tt.name)
 		if tt.want != nil {
 			assert.Contains(t, log.String(), `msg="a CORS preflight was charged or refused: `)
 			assert.Contains(t, log.String(), "route=unmatched")
@@ -406,7 +406,7 @@ func TestMiddleware_NoHandlerInsideBeginsHTTP2(t *testing.T) {
 					assert.Equal(t, status, send(t, server, request))
 				}
 				assert.False(t, began)
-				assert.Equal(t, []string{"h2c-inside"}, told(log))
+				assert.Equal(t, []string{"h2c-inside"}, codes(log))
 			})
 		}
 	}

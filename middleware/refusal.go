@@ -47,7 +47,9 @@ func (m *Middleware) refuse(
 
 // fill sets the status of a refusal, and what it states.
 func (m *Middleware) fill(f *refusal, req *limiter.Request) {
-	switch err := f.err; {
+	err := f.err
+	_, storeFailed := errors.AsType[*limiter.StoreError](err)
+	switch {
 	case err == nil:
 		f.status, f.kind = http.StatusTooManyRequests, quotaExceeded
 		f.decision, f.named, f.shown, f.next = req.Decision, req.Named, req.Shown, req.Next
@@ -57,7 +59,7 @@ func (m *Middleware) fill(f *refusal, req *limiter.Request) {
 		if req.Unavailable {
 			f.status, f.kind = http.StatusServiceUnavailable, reducedCapacity
 		}
-	case storeFailed(err):
+	case storeFailed:
 		f.status, f.wait = http.StatusServiceUnavailable, m.later(max(req.Decision.RetryAfter, 1))
 	case errors.Is(err, limiter.ErrNobody) && m.who.Challenge() == "":
 		// A 401 must state a challenge (RFC 9110, section 15.5.2); if there is none to

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 
@@ -88,10 +87,4 @@ func blockH2C(r *http.Request, next http.Handler) http.Handler {
 // request.
 func refusePreface(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusHTTPVersionNotSupported)
-}
-
-// storeFailed reports whether a failure policy made the decision.
-func storeFailed(err error) bool {
-	_, failed := errors.AsType[*limiter.StoreError](err)
-	return failed
 }

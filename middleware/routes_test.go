@@ -124,7 +124,7 @@ func budgetsOf(t *testing.T, l *limiter.Limiter) (budgets []limiter.Budget) {
 }
 
 // Without Check, the first request tells.
-func TestMiddleware_TellsOfARouteThatTheRouterLacks(t *testing.T) {
+func TestMiddleware_LogsARouteThatTheRouterLacks(t *testing.T) {
 	for _, s := range services() {
 		l, log := logged(t, many("/login"))
 		m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
@@ -132,7 +132,7 @@ func TestMiddleware_TellsOfARouteThatTheRouterLacks(t *testing.T) {
 		for range 2 {
 			m.Handler(s.router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 		}
-		assert.Equal(t, []string{"route-unknown"}, told(log), s.name)
+		assert.Equal(t, []string{"route-unknown"}, codes(log), s.name)
 		assert.Contains(t, log.String(), `\"/login\": want a route that the router has: \"POST /login\"`)
 	}
 }
@@ -228,7 +228,7 @@ func TestMiddleware_CheckNamesAllWrongRoutesAtOnce(t *testing.T) {
 		m := limiter.Must(middleware.New(l, byUser, s.finder, middleware.Config{}))
 		s.routes()
 		m.Handler(s.router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-		assert.Equal(t, []string{"route-unknown"}, told(log))
+		assert.Equal(t, []string{"route-unknown"}, codes(log))
 		for _, text := range want {
 			assert.Contains(t, log.String(), strings.ReplaceAll(text, `"`, `\"`))
 		}

@@ -264,7 +264,7 @@ func (settleFails) Settle(context.Context, []limiter.Charge) error {
 	return &limiter.StoreError{Reason: storekit.Timeout, Err: errors.New("too slow")}
 }
 
-func TestByStatus_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
+func TestByStatus_LogsOnceWhatCouldNotBeSettled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wrap   func(limiter.Store) limiter.Store
 		actual int64
@@ -285,7 +285,7 @@ func TestByStatus_TellsOnceWhatCouldNotBeSettled(t *testing.T) {
 			h := authenticate(m.Handler(answers(200)))
 			assert.Equal(t, 200, send1(h).Code)
 			assert.Equal(t, 200, send1(h).Code)
-			assert.Equal(t, []string{"settle-failed"}, told(&log))
+			assert.Equal(t, []string{"settle-failed"}, codes(&log))
 			assert.EqualValues(t, 86, balances(t, &fixture{limiter: l}, "alice")["tokens"])
 		})
 	}

@@ -154,7 +154,7 @@ func TestByStatus_AnErrorWrittenFurtherOutIsNoSuccess(t *testing.T) {
 				server.Close()
 				assert.Equal(t, 5, checked, "of 100 wrong passwords")
 				assert.Equal(t, map[int]int{401: 5, 429: 95}, statuses)
-				assert.Equal(t, []string{"status-unknown"}, told(log))
+				assert.Equal(t, []string{"status-unknown"}, codes(log))
 				assert.Contains(t, log.String(), "route=unmatched")
 			})
 		}
@@ -174,7 +174,7 @@ func TestByStatus_AStatusSentByAWriterThatNotesItIsKnown(t *testing.T) {
 
 // What the service has settled itself needs no status, and what a caller brings
 // about is no mistake of the service.
-func TestByStatus_TellsOfNoUnknownStatusThatIsInOrder(t *testing.T) {
+func TestByStatus_LogsNoUnknownStatusThatIsInOrder(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	for name, tt := range map[string]struct {
 		ctx     context.Context
@@ -200,7 +200,7 @@ func TestByStatus_TellsOfNoUnknownStatusThatIsInOrder(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 			}
 			server.Close()
-			assert.Empty(t, told(log))
+			assert.Empty(t, codes(log))
 		})
 	}
 }

@@ -29,7 +29,7 @@ func namesNobody(next http.Handler) http.Handler {
 }
 
 // The service meant a principal, so neither an address nor everybody pays.
-func TestMiddleware_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
+func TestMiddleware_APrincipalWithoutAnIDIsRefusedAndLoggedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		absent keying.Absent
 		want   int
@@ -54,9 +54,9 @@ func TestMiddleware_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
 				require.Equal(t, tt.want, w.Code)
 			}
 			assert.ErrorIs(t, failed, keying.ErrInvalidPrincipal)
-			assert.Contains(t, told(log), "principal-invalid")
-			assert.NotContains(t, told(log), "no-principal", "the authentication is where it belongs")
-			assert.Len(t, told(log), 2, "no-route is the other, since nothing here has one")
+			assert.Contains(t, codes(log), "principal-invalid")
+			assert.NotContains(t, codes(log), "no-principal", "the authentication is where it belongs")
+			assert.Len(t, codes(log), 2, "no-route is the other, since nothing here has one")
 
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, get("/", "alice")())
@@ -65,7 +65,7 @@ func TestMiddleware_APrincipalWithoutAnIDIsRefusedAndToldOnce(t *testing.T) {
 	}
 }
 
-func TestMiddleware_TellsWhichPartOfAPrincipalIsWrong(t *testing.T) {
+func TestMiddleware_LogsWhichPartOfAPrincipalIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		principal limiter.Principal
 		want      string
@@ -81,13 +81,13 @@ func TestMiddleware_TellsWhichPartOfAPrincipalIsWrong(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		m.Handler(http.HandlerFunc(noop)).ServeHTTP(httptest.NewRecorder(),
 			r.WithContext(keying.WithPrincipal(r.Context(), tt.principal)))
-		assert.Equal(t, []string{"principal-invalid"}, told(log))
+		assert.Equal(t, []string{"principal-invalid"}, codes(log))
 		assert.Contains(t, log.String(), "called keying.WithPrincipal with "+tt.want)
 		assert.NotContains(t, log.String(), "sk-live")
 	}
 }
 
-func TestMiddleware_TellsOnceOfACertificateThatNobodyVerified(t *testing.T) {
+func TestMiddleware_LogsOnceACertificateThatNobodyVerified(t *testing.T) {
 	leaf := certtest.New(t, "CA").Issue(t, x509.Certificate{
 		Subject: pkix.Name{CommonName: "alice"}}).Leaf
 	hook := func(s *tls.ConnectionState) *x509.Certificate { return s.PeerCertificates[0] }
@@ -115,13 +115,13 @@ func TestMiddleware_TellsOnceOfACertificateThatNobodyVerified(t *testing.T) {
 				r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
 				h.ServeHTTP(httptest.NewRecorder(), r)
 			}
-			assert.Equal(t, tt.want, told(log))
+			assert.Equal(t, tt.want, codes(log))
 			assert.Equal(t, tt.want == nil, kind == keying.KindCertificate)
 		})
 	}
 }
 
-func TestMiddleware_TellsOnceThatAUnixSocketHasNoAddresses(t *testing.T) {
+func TestMiddleware_LogsOnceThatAUnixSocketHasNoAddresses(t *testing.T) {
 	socket := context.WithValue(t.Context(), http.LocalAddrContextKey,
 		&net.UnixAddr{Name: "s", Net: "unix"})
 	for _, tt := range []struct {
@@ -141,7 +141,7 @@ func TestMiddleware_TellsOnceThatAUnixSocketHasNoAddresses(t *testing.T) {
 				r := httptest.NewRequest("GET", "/", nil).WithContext(socket)
 				m.Handler(http.HandlerFunc(noop)).ServeHTTP(httptest.NewRecorder(), r)
 			}
-			assert.Equal(t, tt.want, told(log))
+			assert.Equal(t, tt.want, codes(log))
 		})
 	}
 }

@@ -20,8 +20,10 @@
 //	ration_accounts{store}
 //	ration_overflow_total{store}
 //
-// The first adds up to the requests that the adapters have seen; the second says
-// which budget decided, with near_limit for an allow that leaves under 20 %. Each
+// The first adds up to the requests that the adapters have seen, where a request counts
+// twice if an inner mount refuses what an outer one has let through: as "allow" when it
+// was let through, since its handler may run for hours, and then as "deny". The second
+// says which budget decided, with near_limit for an allow that leaves under 20 %. Each
 // request that a shadow budget applies to counts as its shadow_allow if it could
 // pay, and as its shadow_deny if it could not; a shadow budget that has neither
 // applies to no request, for example because of a mistake in its Routes. All outcomes of a known

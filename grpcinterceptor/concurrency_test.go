@@ -36,8 +36,8 @@ func alone(t *testing.T) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "user", "alice")
 }
 
-// throng runs use n times at once.
-func throng(n int, use func()) {
+// concurrently runs use n times at once.
+func concurrently(n int, use func()) {
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(use)
@@ -55,7 +55,7 @@ func TestStream_AThousandAreOpenAtOnceAndNoneMore(t *testing.T) {
 			defer cancel()
 
 			var open, refused atomic.Int64
-			throng(1200, func() {
+			concurrently(1200, func() {
 				stream, err := client.FullDuplexCall(ctx)
 				if err == nil {
 					err = exchange(stream) // and leave it open
@@ -83,7 +83,7 @@ func TestMessages_OfAThousandStreamsSpendTheBudgetAndNoMore(t *testing.T) {
 	ctx := alone(t)
 
 	var echoes, ended, others atomic.Int64
-	throng(1000, func() {
+	concurrently(1000, func() {
 		stream, err := client.FullDuplexCall(ctx)
 		for n := 0; err == nil && n < 3; n++ {
 			if err = exchange(stream); err == nil {
