@@ -17,17 +17,16 @@ type node struct {
 	first   *node // the outermost one of the same request, principal and limiter
 	limiter *Limiter
 	caller  Caller
-	id      any       // of the request
-	cost    int64     // of the request
-	budgets []*budget // that it has paid
-	skipped bool      // the request is free
-	exempt  bool      // Config.Gate has made it free, for all mounts
-	settles bool      // the handler may correct the cost
+	id      any        // of the request
+	cost    int64      // of the request
+	budgets *[]*budget // those that apply to caller.Route have charged it
+	skipped bool       // the request is free
+	exempt  bool       // Config.Gate has made it free, for all mounts
+	settles bool       // the handler may correct the cost
 
 	// What all nodes with the same first have in common; only first's are used.
 	held atomic.Pointer[Reservation]
 	paid atomic.Pointer[[]payment] // by all parts; nil if only the first has paid
-	room [2]*budget                // for budgets, to save an allocation
 }
 
 type nodeKey struct{}
@@ -96,8 +95,13 @@ func (n *node) payments(to []payment) []payment {
 	if paid := n.paid.Load(); paid != nil {
 		return append(to, *paid...)
 	}
-	for _, b := range n.budgets {
-		to = append(to, payment{b, &n.caller, b.cost(n.cost)})
+	if n.budgets == nil {
+		return to
+	}
+	for _, b := range *n.budgets {
+		if b.applies(n.caller.Route) {
+			to = append(to, payment{b, &n.caller, b.cost(n.cost)})
+		}
 	}
 	return to
 }
@@ -139,7 +143,7 @@ func (l *Limiter) within(
 	}
 	n.first = n
 	if q != nil {
-		n.budgets = append(n.room[:0], q.budgets...)
+		n.budgets = q.charged()
 	}
 	if held != nil {
 		n.held.Store(held)

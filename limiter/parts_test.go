@@ -120,3 +120,19 @@ func TestSettle_OfTwoCallsAtOnceOneCounts(t *testing.T) {
 		require.Equal(t, want, left(t, l))
 	}
 }
+
+// A budget that was unlimited at the outer mount has been paid nothing.
+func TestAdapter_ABudgetThatIsLimitedMeanwhileIsCharged(t *testing.T) {
+	limit := limiter.Unlimited
+	l, _ := newLimiter(t,
+		limiter.Budget{Name: "all", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(100)},
+		limiter.Budget{Name: "plans", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(100),
+			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limit }})
+	a := mounted(t, l, 2, false)
+	ctx := admit(t, a, background, &limiter.Request{Caller: alice, Cost: 1})
+	limit = limiter.PerHour(2)
+	r := limiter.Request{Caller: alice, Cost: 1, WantState: true}
+	admit(t, a, ctx, &r)
+	assert.Equal(t, "plans", r.State.Budget)
+	assert.EqualValues(t, 1, r.State.Remaining)
+}

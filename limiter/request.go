@@ -11,13 +11,15 @@ type request struct {
 	event   DecisionEvent // as it is reported: its caller, its cost, its decision
 	charges []Charge
 	budgets []*budget
-	blocked *budget   // the first by name whose LimitFor answered Blocked
-	shadows []*budget // shadow budgets whose LimitFor did
-	exempt  bool      // by Config.Gate
-	gated   bool      // Config.Gate has been asked already
-	part    bool      // an earlier part of the request was charged
-	earlier []payment // what earlier parts have paid
-	covered []*budget // budgets whose accounts they have paid in full
+	all     *[]*budget // of the limiter
+	applied int        // how many of them apply to the route
+	blocked *budget    // the first by name whose LimitFor answered Blocked
+	shadows []*budget  // shadow budgets whose LimitFor did
+	exempt  bool       // by Config.Gate
+	gated   bool       // Config.Gate has been asked already
+	part    bool       // an earlier part of the request was charged
+	earlier []payment  // what earlier parts have paid
+	covered []*budget  // budgets whose accounts they have paid in full
 }
 
 // payment is what an earlier part of a request has paid to one account.
@@ -62,6 +64,7 @@ func (l *Limiter) giveBack(q *request) {
 	q.event.Decision, q.event.Charges, q.event.Err = Decision{}, nil, nil
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
 	q.blocked, q.exempt, q.gated, q.part = nil, false, false, false
+	q.all, q.applied = nil, 0
 	clear(q.earlier) // the callers are parts of contexts
 	q.earlier, q.covered = q.earlier[:0], q.covered[:0]
 	l.requests.Put(q)
@@ -105,8 +108,13 @@ func (q *request) prepare(ctx context.Context, l *Limiter) (decided bool, err er
 func (q *request) fill(ctx context.Context, l *Limiter) error {
 	c := &q.event.Caller
 	nobody := c.Principal.Nobody()
-	for _, b := range l.loaded() {
-		if !b.applies(c.Route) || b.Scope&ByWorkload != 0 && !q.bounds(b) {
+	q.all, q.applied = l.budgets.Load(), 0
+	for _, b := range *q.all {
+		if !b.applies(c.Route) {
+			continue
+		}
+		q.applied++
+		if b.Scope&ByWorkload != 0 && !q.bounds(b) {
 			continue
 		}
 		if nobody && b.Scope.principals() {
@@ -146,6 +154,15 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 	charge.Result, charge.Receipt = Result{}, Receipt{}
 	q.charges = q.charges[:n+1]
 	q.budgets = append(q.budgets, b)
+}
+
+// charged returns budgets of which those have been charged that apply to the route.
+func (q *request) charged() *[]*budget {
+	if len(q.budgets) == q.applied { // no LimitFor answered Unlimited or Blocked
+		return q.all
+	}
+	own := slices.Clone(q.budgets)
+	return &own
 }
 
 // cost returns what a request of that cost pays here.
