@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -135,4 +136,21 @@ func TestAdapter_ABudgetThatIsLimitedMeanwhileIsCharged(t *testing.T) {
 	admit(t, a, ctx, &r)
 	assert.Equal(t, "plans", r.State.Budget)
 	assert.EqualValues(t, 1, r.State.Remaining)
+}
+
+// The wait that a refused rest states is that of the budgets which can refuse.
+func TestAdapter_AShadowBudgetOfTheOuterRouteDelaysNobody(t *testing.T) {
+	l, _ := newLimiter(t,
+		limiter.Budget{Name: "all", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(10)},
+		limiter.Budget{Name: "watched", Scope: limiter.ByPrincipal, Limit: limiter.PerDay(1),
+			Routes: []string{"outer"}, Shadow: true})
+	a := mounted(t, l, 2, false)
+	ctx := admit(t, a, background, &limiter.Request{Caller: on(alice, "outer"), Cost: 9})
+	admit(t, a, background, &limiter.Request{Caller: on(alice, "other"), Cost: 1})
+	r := limiter.Request{Caller: on(alice, "inner"), Cost: 10}
+	_, err := a.Take(ctx, &r)
+	require.NoError(t, err)
+	assert.Equal(t, limiter.Deny, r.Decision.Outcome)
+	assert.Equal(t, "all", r.Decision.Budget)
+	assert.Equal(t, time.Hour, r.Decision.RetryAfter)
 }
