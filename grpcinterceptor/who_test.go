@@ -59,10 +59,10 @@ func TestCaller_CertificatesCountThatAHookHasVerified(t *testing.T) {
 	hook := func(s *tls.ConnectionState) *x509.Certificate { return s.PeerCertificates[0] }
 	who := users.OrCertificate(keying.CertificateSubject)
 	for _, tt := range []struct {
-		name string
-		who  keying.Who
-		cert *tls.Certificate
-		want codes.Code
+		name   string
+		who    keying.Who
+		cert   *tls.Certificate
+		want   codes.Code
 		logged []string
 	}{
 		{"not stated", who, &trusted, codes.Unauthenticated, []string{"certificate-unverified"}},
