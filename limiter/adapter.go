@@ -165,16 +165,17 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 		l.answered(r)
 		return ctx, r.Err
 	}
-	r.Caller.trim()
+	r.Caller.trim() // handlers find the caller as it was charged
+	traced := l.traced(r)
 	var innermost, before *node
-	if r.Message > 0 || l.traced(r) {
+	if traced || r.Message > 0 {
 		innermost = nodeFrom(ctx)
 		before = l.chargedBefore(innermost, r)
 	}
 	if r.exempt = before != nil && before.exempt; r.exempt || r.Skip {
 		r.Skip = true
 		l.skip(r, before)
-		if !l.traced(r) {
+		if !traced {
 			return ctx, nil
 		}
 		return l.within(ctx, r, innermost, before, nil, nil), nil
@@ -215,7 +216,7 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 	if before != nil && !covered {
 		before.add(r, q, held)
 	}
-	if !l.traced(r) {
+	if !traced {
 		return ctx, err
 	}
 	return l.within(ctx, r, innermost, before, q, held), err
