@@ -14,13 +14,8 @@ import (
 	"github.com/ration-go/ration/limiter/memstore"
 )
 
-<<<<<<<< HEAD:limiter/state_test.go
 // takeWithState takes a request of c with WantState. It may be denied.
 func takeWithState(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limiter.Request {
-========
-// describe takes a request of c that wants its state described.
-func describe(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) limiter.Request {
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 	t.Helper()
 	r := limiter.Request{Caller: c, Cost: cost, WantState: true}
 	_, err := l.Adapter().Take(background, &r)
@@ -28,14 +23,9 @@ func describe(t *testing.T, l *limiter.Limiter, c limiter.Caller, cost int64) li
 	return r
 }
 
-<<<<<<<< HEAD:limiter/state_test.go
 // visible says what the caller of a request may see: the state of a budget, its name,
 // its numbers.
 func visible(r *limiter.Request) string {
-========
-// described returns what the caller may know of its accounts.
-func described(r *limiter.Request) string {
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 	says := func(is bool, what string) string {
 		if is {
 			return what
@@ -45,12 +35,7 @@ func described(r *limiter.Request) string {
 	return says(r.State.Budget != "", "state ") + says(r.Named, "named ") + says(r.Shown, "shown")
 }
 
-<<<<<<<< HEAD:limiter/state_test.go
 // A caller sees accounts that are its own or its tenant's, and budgets that are Public.
-========
-// A caller sees accounts that are its own or its tenant's, and of budgets
-// that are Public.
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 func TestAdapter_ShowsNobodyTheAccountsOfOthers(t *testing.T) {
 	address := limiter.Principal{Kind: kind.Address, Tenant: "10.0.0.0/24", ID: "10.0.0.1"}
 	lone := limiter.Principal{Kind: kind.Address, ID: "10.0.0.1"}
@@ -85,7 +70,6 @@ func TestAdapter_ShowsNobodyTheAccountsOfOthers(t *testing.T) {
 			l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: test.scope, Public: test.public,
 				Limit: limiter.PerHour(3)})
 			c := limiter.Caller{Principal: test.who, Route: "/"}
-<<<<<<<< HEAD:limiter/state_test.go
 			r := takeWithState(t, l, c, 2)
 			assert.Equal(t, test.want, visible(&r))
 			if r.State.Budget != "" {
@@ -95,17 +79,6 @@ func TestAdapter_ShowsNobodyTheAccountsOfOthers(t *testing.T) {
 			assert.Equal(t, test.denied, visible(&r), "denied")
 			r = takeWithState(t, l, c, 4)
 			assert.Equal(t, test.denied, visible(&r), "never")
-========
-			r := describe(t, l, c, 2)
-			assert.Equal(t, test.want, described(&r))
-			if r.State.Budget != "" {
-				assert.Equal(t, r.Decision, r.State)
-			}
-			r = describe(t, l, c, 2)
-			assert.Equal(t, test.denied, described(&r), "denied")
-			r = describe(t, l, c, 4)
-			assert.Equal(t, test.denied, described(&r), "never")
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 		})
 	}
 }
@@ -115,7 +88,6 @@ func TestAdapter_ShowsNobodyAnOverflowAccount(t *testing.T) {
 		l := limiter.Must(limiter.New(limiter.Must(memstore.New(memstore.Config{MaxAccounts: 1})),
 			[]limiter.Budget{{Name: "b", Scope: limiter.ByPrincipal, Limit: limiter.PerDay(1_000_000),
 				Public: public}}, limiter.Config{}))
-<<<<<<<< HEAD:limiter/state_test.go
 		r := takeWithState(t, l, alice, 1)
 		assert.Equal(t, "state named shown", visible(&r), "it has the only account")
 		r = takeWithState(t, l, bob, 1)
@@ -126,18 +98,6 @@ func TestAdapter_ShowsNobodyAnOverflowAccount(t *testing.T) {
 // If a caller sees several accounts, State is that of the account with the least left
 // relative to its capacity. If two are equal, it is the one that takes longer to fill.
 func TestAdapter_StateIsThatOfTheAccountWithTheLeastLeft(t *testing.T) {
-========
-		r := describe(t, l, alice, 1)
-		assert.Equal(t, "state named shown", described(&r), "it has the only account")
-		r = describe(t, l, bob, 1)
-		assert.Equal(t, want, described(&r))
-	}
-}
-
-// Of several accounts the one with the least left is shown, relative to its
-// capacity; of equals the one that stays so for longer.
-func TestAdapter_ShowsTheAccountClosestToItsEnd(t *testing.T) {
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 	own := func(name string, l limiter.Limit) limiter.Budget {
 		return limiter.Budget{Name: name, Scope: limiter.ByPrincipal, Limit: l}
 	}
@@ -163,11 +123,7 @@ func TestAdapter_ShowsTheAccountClosestToItsEnd(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, _ := newLimiter(t, test.budgets...)
-<<<<<<<< HEAD:limiter/state_test.go
 			r := takeWithState(t, l, alice, 10)
-========
-			r := describe(t, l, alice, 10)
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 			assert.Equal(t, test.want, r.State.Budget)
 			r = limiter.Request{Caller: bob, Cost: 0}
 			_, err := l.Adapter().Take(background, &r)
@@ -194,11 +150,7 @@ func TestAdapter_NextIsTheWaitForTheNextToken(t *testing.T) {
 	} {
 		l, clock := newLimiter(t, limiter.Budget{Name: "b", Scope: limiter.ByPrincipal,
 			Limit: test.limit})
-<<<<<<<< HEAD:limiter/state_test.go
 		r := takeWithState(t, l, alice, test.cost)
-========
-		r := describe(t, l, alice, test.cost)
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 		require.Equal(t, test.want, r.Next, "%v", test.limit)
 		if r.Next > 0 {
 			clock.add(r.Next - 1)
@@ -210,21 +162,14 @@ func TestAdapter_NextIsTheWaitForTheNextToken(t *testing.T) {
 		}
 	}
 	l, clock := newLimiter(t, limiter.Budget{Name: "b", Limit: limiter.PerHour(60)})
-<<<<<<<< HEAD:limiter/state_test.go
 	takeWithState(t, l, alice, 58)
 	clock.add(15 * time.Second)
 	r := takeWithState(t, l, alice, 10)
-========
-	describe(t, l, alice, 58)
-	clock.add(15 * time.Second)
-	r := describe(t, l, alice, 10)
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 	assert.Equal(t, "deny", r.Outcome)
 	assert.Equal(t, 45*time.Second, r.Next, "also of a refused request")
 	assert.Equal(t, 7*time.Minute+45*time.Second, r.Decision.RetryAfter)
 }
 
-<<<<<<<< HEAD:limiter/state_test.go
 func TestAdapter_ABlockedCallerSeesTheBudgetThatBlocksIt(t *testing.T) {
 	for scope, want := range map[limiter.Scope]string{0: "", limiter.ByPrincipal: "named shown"} {
 		l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: scope, Limit: limiter.PerHour(3),
@@ -232,15 +177,6 @@ func TestAdapter_ABlockedCallerSeesTheBudgetThatBlocksIt(t *testing.T) {
 		r := takeWithState(t, l, alice, 1)
 		assert.Equal(t, "never", r.Outcome)
 		assert.Equal(t, want, visible(&r))
-========
-func TestAdapter_ABlockedCallerSeesWhoseBudgetBlocksIt(t *testing.T) {
-	for scope, want := range map[limiter.Scope]string{0: "", limiter.ByPrincipal: "named shown"} {
-		l, _ := newLimiter(t, limiter.Budget{Name: "b", Scope: scope, Limit: limiter.PerHour(3),
-			LimitFor: answer(limiter.Blocked)})
-		r := describe(t, l, alice, 1)
-		assert.Equal(t, "never", r.Outcome)
-		assert.Equal(t, want, described(&r))
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 		assert.Zero(t, r.Next)
 	}
 }
@@ -249,7 +185,6 @@ func TestAdapter_UnavailableIsThatOfTheBudgetThatRefuses(t *testing.T) {
 	l, _ := newLimiter(t,
 		limiter.Budget{Name: "all", Limit: limiter.PerHour(5), Unavailable: true},
 		limiter.Budget{Name: "own", Scope: limiter.ByPrincipal, Limit: limiter.PerHour(3)})
-<<<<<<<< HEAD:limiter/state_test.go
 	r := takeWithState(t, l, alice, 3)
 	assert.False(t, r.Unavailable)
 	r = takeWithState(t, l, alice, 3)
@@ -259,17 +194,6 @@ func TestAdapter_UnavailableIsThatOfTheBudgetThatRefuses(t *testing.T) {
 	assert.Equal(t, "all", r.Decision.Budget)
 	assert.True(t, r.Unavailable)
 	r = takeWithState(t, l, bob, 6)
-========
-	r := describe(t, l, alice, 3)
-	assert.False(t, r.Unavailable)
-	r = describe(t, l, alice, 3)
-	assert.Equal(t, "own", r.Decision.Budget)
-	assert.False(t, r.Unavailable)
-	r = describe(t, l, bob, 3)
-	assert.Equal(t, "all", r.Decision.Budget)
-	assert.True(t, r.Unavailable)
-	r = describe(t, l, bob, 6)
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 	assert.Equal(t, "all", r.Decision.Budget)
 	assert.False(t, r.Unavailable, "what can never be paid is not used up")
 }
@@ -288,13 +212,8 @@ func TestNew_UnavailableIsForAccountsThatAllCallersShare(t *testing.T) {
 	}
 }
 
-<<<<<<<< HEAD:limiter/state_test.go
 // If the store fails and a policy decides, no account is shown.
 func TestAdapter_ShowsNoAccountIfTheStoreFails(t *testing.T) {
-========
-// What a policy decides says nothing of accounts.
-func TestAdapter_ShowsNothingOfAStoreThatFails(t *testing.T) {
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 	for i, policy := range []limiter.FailurePolicy{limiter.Open, limiter.Closed} {
 		l := limiter.Must(limiter.New(&failing{err: assert.AnError}, []limiter.Budget{{
 			Name: "b" + strconv.Itoa(i), Scope: limiter.ByPrincipal, Limit: limiter.PerHour(5),
@@ -302,11 +221,7 @@ func TestAdapter_ShowsNothingOfAStoreThatFails(t *testing.T) {
 		r := limiter.Request{Caller: alice, Cost: 1, WantState: true}
 		_, err := l.Adapter().Take(context.Background(), &r)
 		require.Error(t, err)
-<<<<<<<< HEAD:limiter/state_test.go
 		assert.Empty(t, visible(&r))
-========
-		assert.Empty(t, described(&r))
->>>>>>>> ee052bd (middleware, metrics: what a refusal of an inner mount counts, and what clones served at once pay, each with a test; plainer names):limiter/describe_test.go
 		assert.Zero(t, r.Next)
 	}
 }
