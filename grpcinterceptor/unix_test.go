@@ -63,7 +63,8 @@ func callFrom(name, forwarded string) (string, error) {
 // socketName is the n-th of many names of a client's socket that read like an
 // address, each another one.
 func socketName(n int) string {
-	ip := netip.AddrFrom4([4]byte{100, byte(n >> 16), byte(n >> 8), byte(n)})
+	// Names that begin with @ are the machine's: other processes must not have them.
+	ip := netip.AddrFrom4([4]byte{byte(1 + os.Getpid()%200), byte(n >> 16), byte(n >> 8), byte(n)})
 	return fmt.Sprintf([...]string{
 		"%s", "%s:4711", "::ffff:%s", "[::ffff:%s]:4711", "64:ff9b::%s", "[2001:db8::%s]:80",
 		"fe80::%s%%eth0", "[%s]", "@%s", "@%s:4711",
