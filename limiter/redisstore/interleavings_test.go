@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ration-go/ration/internal/keytext"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
@@ -70,7 +69,7 @@ var errLost = errors.New("the reply is lost")
 
 func newWorld(requests []asked, capacity int64, slots int, apart bool) *world {
 	w := &world{
-		Store:    &Store{keys: keys{"p:", keytext.New(nil)}, timeout: time.Second},
+		Store:    &Store{keys: newKeys("p:", nil), timeout: time.Second},
 		requests: requests, capacity: capacity, slots: slots, apart: apart,
 		waiters: make([]*waiter, len(requests)), lines: make([]*line, len(requests)),
 		gone: make([]bool, len(requests)), sent: make([]bool, len(requests)),

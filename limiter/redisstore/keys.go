@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bytes"
+	"sync"
 
 	"github.com/ration-go/ration/internal/keytext"
 	"github.com/ration-go/ration/limiter"
@@ -13,6 +14,11 @@ const defaultPrefix = "ration:"
 type keys struct {
 	prefix  string
 	encoder *keytext.Encoder
+	namers  *sync.Pool // of those that have buffers
+}
+
+func newKeys(prefix string, secret []byte) keys {
+	return keys{prefix, keytext.New(secret), new(sync.Pool)}
 }
 
 // namer writes the keys of one request, most of which are one principal's: it is
@@ -24,7 +30,15 @@ type namer struct {
 	buffer    []byte
 }
 
-func (k keys) namer() *namer { return &namer{keys: k} }
+// namer returns a namer. Whoever needs it no more frees it.
+func (k keys) namer() *namer {
+	if n, ok := k.namers.Get().(*namer); ok {
+		return n
+	}
+	return &namer{keys: k, buffer: make([]byte, 0, 128)}
+}
+
+func (n *namer) free() { n.namers.Put(n) }
 
 // text returns the key's text: the prefix, between braces what keeps the keys of
 // one tenant in one slot of a cluster, and the key.
@@ -66,5 +80,5 @@ func KeyFor(cfg Config, key limiter.Key) string {
 	if cfg.Prefix == "" {
 		cfg.Prefix = defaultPrefix
 	}
-	return keys{cfg.Prefix, keytext.New(cfg.Secret)}.namer().text(key)
+	return newKeys(cfg.Prefix, cfg.Secret).namer().text(key)
 }

@@ -38,6 +38,14 @@ type line struct {
 
 	next *line // in the queue
 	same *line // with the same hash
+
+	one struct { // where the slices of most lines are: of one account, and one run
+		charge [1]limiter.Charge
+		draw   [1]draw
+		runs   [1]*run
+		run    run
+		share  [1]share
+	}
 }
 
 // draw is what the requests of a line draw on one account.
@@ -123,9 +131,12 @@ func (l *line) is(v verb, instant int64, charges []limiter.Charge) bool {
 // *limiter.ConfigError: the store cannot hold a limit, or one key has two limits or
 // is both enforced and shadow.
 func (s *Store) newLine(v verb, instant int64, charges []limiter.Charge) (*line, error) {
-	l := &line{verb: v, instant: instant, charges: slices.Clone(charges), owner: ownerOf(charges)}
-	l.draws = make([]draw, 0, len(charges))
+	l := &line{verb: v, instant: instant, owner: ownerOf(charges)}
+	l.charges = append(l.one.charge[:0], charges...)
+	l.draws = slices.Grow(l.one.draw[:0], len(charges))
+	l.runs = l.one.runs[:0]
 	names := s.keys.namer()
+	defer names.free()
 	for i := range l.charges {
 		c := &l.charges[i]
 		d := draw{shadow: c.Shadow}
@@ -206,9 +217,13 @@ func (l *line) add(w *waiter, charges []limiter.Charge) bool {
 		if n == longest {
 			return false
 		}
-		r := &run{shares: make([]share, len(l.draws))}
-		for j := range r.shares {
-			r.shares[j].cost = l.cost(j, charges)
+		r := &run{}
+		if n == 0 {
+			r = &l.one.run
+			*r = run{shares: l.one.share[:0]}
+		}
+		for j := range l.draws {
+			r.shares = append(r.shares, share{cost: l.cost(j, charges)})
 		}
 		l.runs = append(l.runs, r)
 	}

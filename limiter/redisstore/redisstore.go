@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ration-go/ration/internal/instant"
-	"github.com/ration-go/ration/internal/keytext"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
@@ -110,7 +109,7 @@ func New(client Client, cfg Config) (*Store, error) {
 			"want more than 0, or 0 for 1m")
 	}
 	s := &Store{
-		keys:     keys{cfg.Prefix, keytext.New(cfg.Secret)},
+		keys:     newKeys(cfg.Prefix, cfg.Secret),
 		timeout:  cfg.Timeout,
 		maxAhead: cfg.MaxAhead.Microseconds(),
 		now:      cfg.Now,

@@ -124,14 +124,19 @@ func measureMany(
 	return func(o options) section {
 		s := startServer()
 		defer s.stop()
-		asks := make([]ask, len(remotes))
-		for i, r := range remotes {
-			asks[i] = r.setup(s.addr, s.client)
+		var subjects []remote
+		var asks []ask
+		for _, r := range remotes {
+			if keys == 1 && r.name == "throttled" {
+				continue // it gives up after ten attempts
+			}
+			subjects, asks = append(subjects, r), append(asks, r.setup(s.addr, s.client))
+			s.time(asks[len(asks)-1], 100)
 		}
 		micros, p99 := s.compare(asks, goroutines, keys, o)
 		result := section{title: "Redis, " + title,
 			header: []string{"", "µs a request", "ration decides", "ms, p99"}}
-		for i, r := range remotes {
+		for i, r := range subjects {
 			times := median(ratios(micros[i], micros[0]))
 			result.row(r.name, tenths(median(micros[i])), hundredths(times)+" x", hundredths(median(p99[i])/1e3))
 			if goals[r.name] > 0 {
