@@ -45,7 +45,7 @@ func main() {
 }
 
 func serve(server, addr, second string) error {
-	client := redis.NewClient(&redis.Options{Addr: server, ContextTimeoutEnabled: true,
+	client := redis.NewClient(&redis.Options{Addr: server,
 		DialerRetries: 1}) // fails fast while the server is down
 	users, err := redisstore.New(client, redisstore.Config{Prefix: "quickstart:"})
 	if err != nil {
