@@ -92,9 +92,10 @@
 //     keys of its accounts, so everybody starts with a full account. To let the old
 //     accounts hold until then, add a budget of another name first, and remove the
 //     old one when the new one has been in use for a while.
-//   - store-failed: the store did not decide, and OnError did. Logged at the first
-//     failure, then at most once a minute, with the number of failures since the last
-//     line.
+//   - store-failed: the store did not decide, and OnError did. Logged when that begins,
+//     and once a minute while it lasts, with the number of failures since it began.
+//   - store-recovered: the store decides again, and has not failed for a second; with the
+//     number of failures, and the time from the first to the last. Logged at level INFO.
 //
 // # Stability
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -58,7 +59,7 @@ func (q *request) fail(
 	if store == nil {
 		return Decision{}, err
 	}
-	l.failures.log(ctx, l, store)
+	l.incident.failed(ctx, l, store)
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
@@ -101,19 +102,56 @@ func (l *Limiter) reportCall(start time.Time, err error, failed *StoreError) {
 	l.observer.StoreCalled(l.name, l.can.Name, time.Since(start), reason)
 }
 
-// failureLog logs that the store fails: at once, then at most once a minute.
-type failureLog struct {
-	start    time.Time
-	failures atomic.Int64 // not logged yet
-	last     atomic.Int64 // when it was logged, in nanoseconds since start; 0: never
+// incident logs that the store fails: a line when that begins, one a minute while it
+// lasts, and one when it has ended, which an answer of the store shows that comes when
+// there has been no failure for the time calm.
+type incident struct {
+	lasts    atomic.Bool
+	mu       sync.Mutex // guards what follows
+	began    time.Time
+	latest   time.Time // failure
+	logged   time.Time
+	failures int64
 }
 
-func (f *failureLog) log(ctx context.Context, l *Limiter, err *StoreError) {
-	f.failures.Add(1)
-	last, now := f.last.Load(), int64(time.Since(f.start))+1
-	if last != 0 && now-last < int64(time.Minute) || !f.last.CompareAndSwap(last, now) {
+const calm = time.Second
+
+func (i *incident) failed(ctx context.Context, l *Limiter, err *StoreError) {
+	i.mu.Lock()
+	now := time.Now()
+	begins := !i.lasts.Load()
+	if begins {
+		i.began, i.failures = now, 0
+		i.lasts.Store(true)
+	}
+	i.failures++
+	i.latest = now
+	due := begins || now.Sub(i.logged) >= time.Minute
+	if due {
+		i.logged = now
+	}
+	failures := i.failures
+	i.mu.Unlock()
+	if due {
+		l.warn(ctx, "store-failed", "store unavailable; applying each budget's OnError policy",
+			slog.Any("error", err), slog.Int64("failures", failures))
+	}
+}
+
+// answered is called for each answer of the store.
+func (i *incident) answered(ctx context.Context, l *Limiter) {
+	if !i.lasts.Load() {
 		return
 	}
-	l.warn(ctx, "store-failed", "store unavailable; applying each budget's OnError policy",
-		slog.Any("error", err), slog.Int64("failures", f.failures.Swap(0)))
+	i.mu.Lock()
+	ends := i.lasts.Load() && time.Since(i.latest) >= calm
+	failures, lasted := i.failures, i.latest.Sub(i.began)
+	if ends {
+		i.lasts.Store(false)
+	}
+	i.mu.Unlock()
+	if ends {
+		l.logCode(ctx, slog.LevelInfo, "store-recovered", "store available again; it decides",
+			slog.Int64("failures", failures), slog.Duration("lasted", lasted))
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Config is how a [Limiter] reports. The zero Config is usable.
@@ -38,7 +37,7 @@ type Limiter struct {
 	observer  Observer
 	log       *slog.Logger
 	gate      func(context.Context, Caller) GateResult
-	failures  failureLog
+	incident  incident
 	deadlines atomic.Bool // of callers have ended first, which is logged
 
 	budgets  atomic.Pointer[[]*budget] // replaced whole by Reload
@@ -83,7 +82,6 @@ func New(s Store, budgets []Budget, cfg Config) (*Limiter, error) {
 	can := capabilities(s)
 	l := &Limiter{
 		store: s, can: can, name: cfg.Name, observer: cfg.Observer, log: cfg.Logger, gate: cfg.Gate,
-		failures:     failureLog{start: time.Now()},
 		registration: &registration{store: s, plan: can.Plan, limiter: cfg.Name},
 	}
 	if err := l.Reload(budgets); err != nil {
@@ -134,6 +132,8 @@ func (l *Limiter) take(ctx context.Context, q *request) error {
 		l.reportCall(start, err, failed)
 		if err != nil {
 			q.event.Decision, err = q.fail(ctx, l, err, failed)
+		} else {
+			l.incident.answered(ctx, l)
 		}
 	}
 	if l.observer.Decided != nil && q.event.Decision.Outcome != 0 {
@@ -160,6 +160,8 @@ func (l *Limiter) peek(ctx context.Context, q *request) error {
 		l.reportCall(start, err, failed)
 		if err != nil {
 			q.event.Decision, err = q.fail(ctx, l, err, failed)
+		} else {
+			l.incident.answered(ctx, l)
 		}
 	}
 	return err
@@ -194,11 +196,18 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 
 // warn logs a misuse under a code that stays the same.
 func (l *Limiter) warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
+	l.logCode(ctx, slog.LevelWarn, code, message, attrs...)
+}
+
+// logCode logs a line under a code that stays the same.
+func (l *Limiter) logCode(
+	ctx context.Context, level slog.Level, code, message string, attrs ...slog.Attr,
+) {
 	log := l.log
 	if log == nil { // the zero Limiter
 		log = slog.Default()
 	}
-	log.LogAttrs(ctx, slog.LevelWarn, message, append([]slog.Attr{
+	log.LogAttrs(ctx, level, message, append([]slog.Attr{
 		slog.String("code", code),
 		slog.String("see", "https://github.com/ration-go/ration#warnings"),
 		slog.String("limiter", l.name),
