@@ -106,6 +106,7 @@ func newCrowded(t *testing.T, server *redistest.Server, cfg redisstore.Config) *
 	}
 	s := newStore(t, g, cfg)
 	s.Slots(2)
+	s.NeverOpen()
 	require.Eventually(t, func() bool { // the script and the server's clock are known then
 		_, err := s.Peek(t.Context(), on("other", limiter.PerHour(1), 0))
 		return err == nil

@@ -38,10 +38,13 @@ func (a *argument) String() string { return "(binary)" }
 type call struct {
 	lines []*line // none: a probe
 	ends  int64   // when the last of its requests does, in nanoseconds of the store's clock
+	began int64   // when it was made
 
 	// Guarded by the lock of the combiner.
-	sent bool // it may have reached the server; who gets an answer before is not in it
-	lost bool // it has lost its slot
+	sent    bool  // it may have reached the server; who gets an answer before is not in it
+	written int64 // when it was sent last
+	lost    bool  // it has lost its slot
+	missed  bool  // the breaker knows that it had no answer in time
 }
 
 // outcome is what became of a call.
@@ -49,7 +52,13 @@ type outcome struct {
 	err   error
 	reply string // without the clock
 	clock int64  // what the server's clock read, in microseconds
-	took  int64  // the round trip, in nanoseconds
+	took  int64  // from when it was written to the reply, in nanoseconds
+}
+
+// replied reports whether the server has replied, if only that it is too late.
+func (o *outcome) replied() bool {
+	_, isReply := errors.AsType[redis.Error](o.err)
+	return o.err == nil || isReply || errors.Is(o.err, errLate)
 }
 
 // send makes the call. late is how much longer than its requests it may last: they
@@ -84,7 +93,7 @@ func (s *Store) try(ctx context.Context, b *call) outcome {
 		switch {
 		case passes && strings.HasPrefix(o.err.Error(), "NOSCRIPT ") && !load:
 			load = true
-		case errors.Is(o.err, errLate) && !learned && ctx.Err() == nil:
+		case errors.Is(o.err, errLate) && !learned && len(b.lines) > 0 && ctx.Err() == nil:
 			learned = true
 		case passes && !waited:
 			waited = true
@@ -169,7 +178,6 @@ func (s *Store) words(b *call, load bool) []any {
 func (s *Store) eval(ctx context.Context, b *call, load bool) (o outcome) {
 	cmd := &command{redis.NewCmd(ctx, s.words(b, load)...)}
 	cmd.SetFirstKeyPos(3)
-	sent := time.Now()
 	if o.err = s.client.Process(ctx, cmd); o.err != nil {
 		return o
 	}
@@ -183,6 +191,7 @@ func (s *Store) eval(ctx context.Context, b *call, load bool) (o outcome) {
 	}
 	o.reply = n.text
 	received := time.Now()
+	sent := s.clock.start.Add(time.Duration(b.written))
 	o.took = int64(received.Sub(sent))
 	s.clock.saw(o.clock, sent, received)
 	if o.reply == "" {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ration-go/ration/internal/breaker"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
@@ -19,6 +20,8 @@ type combiner struct {
 	epoch    time.Time // of the store's clock
 	timeout  int64     // nanoseconds, as all instants here
 	maxSlots int       // how many calls the client has connections for
+	breaker  *breaker.Breaker
+	crowded  func() bool // whether all of the client's connections are in use
 
 	mu      sync.Mutex
 	queue   queue
@@ -102,6 +105,10 @@ func (s *Store) ask(
 ) (*waiter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if s.breaker.Open() {
+		s.probe()
+		return nil, errSilent
 	}
 	now := s.elapsed()
 	w := s.waiters.Get().(*waiter)
@@ -192,7 +199,7 @@ func (c *combiner) sweep(now int64) bool {
 // start takes a slot for a call with these lines.
 func (c *combiner) start(lines []*line, now int64) *call {
 	c.started = now
-	b := &call{lines: lines}
+	b := &call{lines: lines, began: now}
 	for _, l := range lines {
 		for _, r := range l.runs {
 			b.ends = max(b.ends, r.last.ends)
@@ -231,6 +238,11 @@ func (c *combiner) finished(b *call, o outcome, now int64) (next []*call) {
 		c.slots--
 	}
 	c.saw(o.took, o.err != nil)
+	if o.replied() && now <= b.ends {
+		c.breaker.Answered()
+	} else if !o.replied() {
+		c.miss(b, now)
+	}
 	return c.next(now)
 }
 
@@ -243,6 +255,9 @@ func (c *combiner) passed(now int64) (next []*call) {
 	due := c.queue.expire(now)
 	for _, b := range c.calls {
 		due = sooner(due, b.expire(now, time.Duration(c.timeout)))
+		if b.ends <= now {
+			c.miss(b, now)
+		}
 		switch {
 		case b.lost:
 		case b.ends > now:
@@ -259,6 +274,37 @@ func (c *combiner) passed(now int64) (next []*call) {
 	return c.next(now)
 }
 
+// miss tells the breaker, once, that a call has had no answer in time. One that waits
+// for a connection says nothing of the server.
+func (c *combiner) miss(b *call, now int64) {
+	if b.missed || !b.sent && c.crowded() {
+		return
+	}
+	if b.missed = true; c.breaker.Missed(b.began, now) {
+		c.giveUp(now)
+	}
+}
+
+// giveUp answers all who wait, because the server does not.
+func (c *combiner) giveUp(now int64) {
+	c.queue.each(func(l *line) { l.fail(errSilent) })
+	c.queue.expire(now)
+	for _, b := range c.calls {
+		for _, l := range b.lines {
+			l.fail(storeError(errSilent.Err, b.sent))
+		}
+	}
+}
+
+// fail answers all who wait for the line.
+func (l *line) fail(err error) {
+	for _, r := range l.runs {
+		for w := r.first; w != nil; w = w.next {
+			w.fail(err)
+		}
+	}
+}
+
 // encode returns the last two words of a call, when the client writes it to a
 // connection: from then on the server may run it. Who has left, or has been told that
 // nothing ran, is not in it, nor who has less time left than a round trip takes: making
@@ -266,7 +312,7 @@ func (c *combiner) passed(now int64) (next []*call) {
 func (c *combiner) encode(b *call, now int64) (limits, lines []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b.sent = true
+	b.sent, b.written = true, now
 	for _, l := range b.lines {
 		l.trim(now, min(c.roundTrip(), c.timeout/2))
 	}

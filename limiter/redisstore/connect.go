@@ -15,8 +15,7 @@ const (
 
 // connect leaves the client with a connection that the next call can use, after a
 // call in a caller's own goroutine has timed out: the call breaks off what it begins,
-// so that if a connection takes longer than a call has, none would ever be made. It
-// asks for the server's clock, and so leaves the server with the script, too.
+// so that if a connection takes longer than a call has, none would ever be made.
 //
 // Only a call that a caller made begins this. It is one attempt: if it fails, the
 // next begins with the next such call, after the pause.
@@ -32,9 +31,29 @@ func (s *Store) connect() {
 	}
 	go func() {
 		defer s.connecting.Add(-1)
-		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
-		defer cancel()
-		// A call that is late already, on no account: all that it does is answer.
-		guarded(func() outcome { return s.try(ctx, &call{}) })
+		s.reach()
 	}()
+}
+
+// probe asks whether the server answers again, if it is time to: at the request of a
+// caller, who does not wait for it.
+func (s *Store) probe() {
+	if !s.breaker.Probe(s.elapsed()) {
+		return
+	}
+	go func() {
+		answers := false
+		defer func() { s.breaker.Probed(answers) }()
+		answers = s.reach()
+	}()
+}
+
+// reach makes a connection if there is none, and reports whether the server replies
+// in time. It is a call that is late already, on no account: all that it does is
+// answer, and leave the server with the script.
+func (s *Store) reach() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	o := guarded(func() outcome { return s.try(ctx, &call{}) })
+	return o.replied() && o.took <= int64(s.timeout)
 }

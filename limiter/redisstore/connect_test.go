@@ -32,13 +32,10 @@ func TestTake_AFarServerIsReachedThoughACallIsTooShortToConnect(t *testing.T) {
 			proxy.Delay(120 * time.Millisecond)
 			s := newStore(t, connect(t, proxy.Network, proxy.Addr),
 				redisstore.Config{Timeout: 200 * time.Millisecond})
-			var err error
-			for range 30 {
-				if _, err = s.Take(t.Context(), on("alice", limiter.PerDay(100), 1)); err == nil {
-					return
-				}
-			}
-			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				_, err := s.Take(t.Context(), on("alice", limiter.PerDay(100), 1))
+				return err == nil
+			}, patient, time.Millisecond)
 		})
 	}
 }
@@ -100,6 +97,7 @@ func TestStore_PausesBetweenConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, dials := dialing(t, timesOut)
 		s := newStore(t, client, redisstore.Config{})
+		s.NeverOpen()
 		const calls = 300
 		for range calls {
 			_, err := s.Take(t.Context(), on("alice", limiter.PerDay(9), 1))

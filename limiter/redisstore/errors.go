@@ -26,6 +26,10 @@ func (overload) Error() string {
 	return "redisstore: more requests wait than the server can answer in time"
 }
 
+// errSilent is the error while the breaker is open.
+var errSilent = &limiter.StoreError{Reason: storekit.Unavailable,
+	Err: errors.New("redisstore: the server does not answer, and is asked no more until it does")}
+
 // errPanicked is the cause if a client's method does not return.
 var errPanicked = errors.New("redisstore: the client panicked")
 

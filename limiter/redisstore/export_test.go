@@ -3,6 +3,7 @@ package redisstore
 import (
 	"time"
 
+	"github.com/ration-go/ration/internal/breaker"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -48,6 +49,16 @@ func (s *Store) Bound(places, share, work int) {
 
 // Slots sets how many calls may be in flight.
 func (s *Store) Slots(n int) { s.combiner.maxSlots = n }
+
+// Open reports whether the breaker is open.
+func (s *Store) Open() bool { return s.breaker.Open() }
+
+// NeverOpen makes the breaker one that never opens, for tests of what waits and what
+// is lost while a server hangs.
+func (s *Store) NeverOpen() {
+	s.breaker = breaker.New(1000 * time.Hour)
+	s.combiner.breaker = s.breaker
+}
 
 // RoundTrip returns the smoothed round trip.
 func (s *Store) RoundTrip() time.Duration {

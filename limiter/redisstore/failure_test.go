@@ -478,7 +478,7 @@ func TestTake_GoesOnSoonAfterAStall(t *testing.T) {
 			for range 64 {
 				group.Go(func() {
 					for range 10 {
-						failed(t, ask(), storekit.Ambiguous, storekit.Timeout, storekit.Overload)
+						failed(t, ask(), storekit.Ambiguous, storekit.Timeout, storekit.Overload, storekit.Unavailable)
 					}
 				})
 			}

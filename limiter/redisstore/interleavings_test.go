@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/breaker"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
@@ -78,6 +79,7 @@ func newWorld(requests []asked, capacity int64, slots int, apart bool) *world {
 	}
 	w.clock.start = time.Now()
 	w.combiner = combiner{
+		breaker: breaker.New(time.Hour), crowded: func() bool { return false },
 		epoch: w.clock.start, timeout: int64(w.timeout), maxSlots: slots, queue: newQueue(),
 		timer: time.NewTimer(time.Hour),
 	}

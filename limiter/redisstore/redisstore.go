@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ration-go/ration/internal/breaker"
 	"github.com/ration-go/ration/internal/instant"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
@@ -69,6 +70,7 @@ type Store struct {
 	slack    int64 // how long keys outlive their accounts
 	now      func() time.Time
 	clock    serverClock
+	breaker  *breaker.Breaker
 	combiner combiner
 	waiters  sync.Pool
 
@@ -116,7 +118,9 @@ func New(client Client, cfg Config) (*Store, error) {
 		clock:    serverClock{start: time.Now()},
 	}
 	s.client, s.bounded = bounded(client, cfg.Timeout)
+	s.breaker = breaker.New(cfg.Timeout)
 	s.combiner = combiner{
+		breaker: s.breaker, crowded: func() bool { return poolIsUsedUp(client) },
 		epoch: s.clock.start, timeout: int64(cfg.Timeout), maxSlots: slotsOf(client), queue: newQueue(),
 	}
 	s.combiner.timer = time.AfterFunc(time.Hour, s.watch)
@@ -172,6 +176,16 @@ func bounded(client Client, timeout time.Duration) (Client, bool) {
 	own := c.WithTimeout(timeout)
 	own.Options().ContextTimeoutEnabled = true // these options are its own
 	return own, true
+}
+
+// poolIsUsedUp reports whether all connections of a client are in use.
+func poolIsUsedUp(client Client) bool {
+	c, ok := client.(*redis.Client)
+	if !ok {
+		return false
+	}
+	stats := c.PoolStats()
+	return int(stats.TotalConns) >= c.Options().PoolSize && stats.IdleConns == 0
 }
 
 // Capabilities says that the store can fail, so every budget on it needs an OnError,
