@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -179,7 +180,10 @@ func Settle(ctx context.Context, actual int64) error {
 			first = err
 		}
 	}
-	if settled == nil {
+	switch {
+	case settled == nil && innermost != nil && !innermost.settles:
+		return fmt.Errorf("%w: the adapter's Config.Settles is not set", ErrReceipt)
+	case settled == nil:
 		return ErrReceipt
 	}
 	return first

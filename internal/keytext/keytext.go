@@ -86,12 +86,10 @@ func tenant(p limiter.Principal) limiter.Principal {
 	if p.Tenant == "" {
 		return p
 	}
-	switch p.Kind {
-	case kind.Address, kind.Certificate, kind.Shared:
+	if kind.Reserved(p.Kind) {
 		return limiter.Principal{Kind: p.Kind, Tenant: p.Tenant}
-	default:
-		return limiter.Principal{Tenant: p.Tenant}
 	}
+	return limiter.Principal{Tenant: p.Tenant}
 }
 
 func (e *Encoder) principal(dst []byte, p limiter.Principal) []byte {

@@ -567,3 +567,22 @@ func TestStore_CallsThatDoNotEndAreFew(t *testing.T) {
 		return err == nil
 	}, patient, time.Millisecond)
 }
+
+// Two requests of one batch can have clocks further apart than MaxAhead: the second
+// sets the anchor back, and nobody else is concerned.
+func TestStore_AClockThatIsSetBackWithinABatch(t *testing.T) {
+	server := redistest.Start(t)
+	var now atomic.Int64
+	now.Store(time.Now().UnixNano())
+	s := newCrowded(t, server, redisstore.Config{MaxAhead: time.Second,
+		Now: func() time.Time { return time.Unix(0, now.Load()) }})
+	s.fill(t)
+	hourly := limiter.PerHour(10)
+	s.send(t, func() { allowed(t, s, on("alice", hourly, 1)) })
+	now.Add(-int64(time.Minute))
+	s.send(t, func() { allowed(t, s, on("alice", hourly, 1)) })
+	s.send(t, func() { allowed(t, s, on("bob", hourly, 1)) })
+	s.flush()
+	assert.EqualValues(t, 8, left(t, s, "alice", hourly))
+	assert.EqualValues(t, 1, s.Stats().Reanchored)
+}

@@ -61,9 +61,9 @@ func (o *outcome) replied() bool {
 	return o.err == nil || isReply || errors.Is(o.err, errLate)
 }
 
-// send makes the call. late is how much longer than its requests it may last: they
-// have their answers by then, and the server is left with nothing to do, but a
-// connection that was being made is ready for the next call.
+// send makes the call. late is how much longer than its requests it may last, so that
+// a connection that is being made can be finished: the requests have their answers by
+// then, and nothing is left in the call.
 func (s *Store) send(b *call, late time.Duration) outcome {
 	ends := s.clock.start.Add(time.Duration(b.ends) + late)
 	ctx, cancel := context.WithDeadline(context.Background(), ends)

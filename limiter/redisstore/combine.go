@@ -40,7 +40,7 @@ const (
 	minSlots = 2
 	maxSlots = 8
 	maxLost  = 8
-	// grain is the least time from one look of the timer's at all who wait to the next.
+	// grain is the shortest interval between two sweeps by the timer.
 	grain = int64(time.Millisecond)
 	// slotEvery is the round trip for which one slot more is worth it.
 	slotEvery = int64(2500 * time.Microsecond)
@@ -85,10 +85,11 @@ func (c *combiner) roundTrip() int64 {
 
 // saw learns from the round trip of a call.
 func (c *combiner) saw(rtt int64, failed bool) {
-	c.doubted = failed
-	if failed {
+	if c.doubted = failed; failed {
+		c.queue.late = errNoAnswer
 		return
 	}
+	c.queue.late = errOverload
 	if c.rtt == 0 {
 		c.rtt = rtt
 	}
@@ -175,7 +176,7 @@ func (c *combiner) enter(w *waiter, l *line, charges []limiter.Charge, now int64
 	}
 	l.add(w, charges)
 	if !c.queue.add(l) && !(c.sweep(now) && c.queue.add(l)) {
-		w.tooLate()
+		w.failLate(c.queue.late)
 		return nil
 	}
 	c.ring(w.ends)
@@ -185,10 +186,10 @@ func (c *combiner) enter(w *waiter, l *line, charges []limiter.Charge, now int64
 	return nil
 }
 
-// sweep makes room that those hold who have left, and reports whether it has looked:
-// not each time that there is no room, since it looks at all.
+// sweep drops requests that have expired or whose callers have left, at most once in
+// 5 ms because it visits all, and reports whether it did.
 func (c *combiner) sweep(now int64) bool {
-	if now-c.swept < 5*grain {
+	if c.swept != 0 && now-c.swept < 5*grain {
 		return false
 	}
 	c.swept = now
@@ -306,15 +307,15 @@ func (l *line) fail(err error) {
 }
 
 // encode returns the last two words of a call, when the client writes it to a
-// connection: from then on the server may run it. Who has left, or has been told that
-// nothing ran, is not in it, nor who has less time left than a round trip takes: making
-// the connection can have taken the rest.
+// connection: from then on the server may run it. It leaves out requests that have an
+// answer, whose callers have left, or that have less than a round trip left, because
+// making the connection has taken the rest.
 func (c *combiner) encode(b *call, now int64) (limits, lines []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b.sent, b.written = true, now
 	for _, l := range b.lines {
-		l.trim(now, min(c.roundTrip(), c.timeout/2))
+		l.trim(now, min(c.roundTrip(), c.timeout/2), c.queue.late)
 	}
 	return b.encode()
 }
@@ -366,8 +367,8 @@ func (s *Store) finish(b *call, o outcome) []*call {
 	return next
 }
 
-// deliver answers the waiters of a call. Places go to those who still wait, in
-// order; who has left counts last.
+// deliver answers the requests of a call. If callers of a run have left, the requests
+// that still wait get its allowed decisions first.
 func (s *Store) deliver(b *call, o outcome) {
 	errs := make([]error, len(b.lines))
 	if o.err == nil {
@@ -444,9 +445,8 @@ func (s *Store) wait(ctx context.Context, w *waiter) (*waiter, error) {
 	return w, w.err
 }
 
-// ring sets the timer for an instant, unless it rings before. It is set for the end of
-// each who waits (join, enter), for the end of each call (start), and for the next turn
-// if lines wait for it (enter, next); when it rings, for the next of those (passed).
+// ring sets the timer to fire at an instant or before. What waits for an instant, a
+// request for its end, a call for its, or the queue for its turn, calls it.
 func (c *combiner) ring(at int64) {
 	if c.rings == 0 || at < c.rings {
 		c.rings = at

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// connectTimeout bounds what calls do not wait for, connectors is how many do so at
-// once, and connectPause is the least time from one to the next.
+// connectTimeout is the longest that an attempt beside the calls takes. At most
+// connectors run at once, and one begins at most every connectPause.
 const (
 	connectTimeout = time.Second
 	connectors     = 2
 	connectPause   = 50 * time.Millisecond
 )
 
-// connect leaves the client with a connection that the next call can use, after a
-// call in a caller's own goroutine has timed out: the call breaks off what it begins,
-// so that if a connection takes longer than a call has, none would ever be made.
+// connect leaves the client with a connection that the next call can use. It follows
+// a call in a caller's own goroutine that has timed out: the deadline of such a call
+// also ends its dial, so if dialing takes longer, no call would ever get a connection.
 //
 // Only a call that a caller made begins this. It is one attempt: if it fails, the
 // next begins with the next such call, after the pause.

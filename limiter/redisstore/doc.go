@@ -18,27 +18,27 @@
 // little more than one. A request that finds no other in flight is sent at once.
 //
 // Two to eight calls are in flight, one for each 2.5 ms of the round trip, but at most
-// half of the client's PoolSize (and at least one). A call has up to 128 lines, or runs
-// of equal costs in lines; a rolling log counts as 8. It has at most 64 KiB, unless one
-// line is longer.
+// half of the client's PoolSize (and at least one). A call carries up to 128 lines; a run
+// of equal costs counts as a line, and each rolling log adds 7. It has at most 64 KiB,
+// unless one line is longer.
 //
 // Up to 8192 lines wait, at most 1024 of them for one principal (of addresses: for
 // one network), and principals take turns. Corrections by Settle come first, in up to
-// half of a call, and need no place: as many wait as were let in before. A request that
+// half of a call while others wait, and need no place: as many wait as were let in before. A request that
 // cannot be answered before Config.Timeout has passed is not sent, which leaves the
 // server's time for those that can: that is an error with the reason overload. If it is
 // the caller's own deadline that comes too early, the error is storekit.ErrDeadline,
-// which is a context.DeadlineExceeded, and may come before the context has ended: it is
-// the caller that is gone, so no OnError answers. A caller that leaves before its
-// request is sent takes nothing. If it leaves later, what the server has allowed goes
-// first to those who wait in the same line for the same cost.
+// which is a context.DeadlineExceeded, and may come before the context has ended: that
+// is no failure of the store, so no OnError answers. A caller that leaves before its
+// request is sent takes nothing. If it leaves later, the requests that still wait in its
+// line for the same cost get the allowed decisions first.
 //
 // # What is exact
 //
 // The script counts in integers below 2^53 and rounds nothing; instants and waits
 // are microseconds. Check refuses a limit that does not fit, and says why: that
 // is a token bucket whose capacity times Per in microseconds passes 2^52 and
-// whose Tokens and Per have no common factor, such as 999,983 a day, and a window
+// whose Tokens and Per have no large common factor, such as 999,983 a day, and a window
 // or a log whose Per is no whole number of microseconds.
 //
 // The latest instant (R2) is kept for each account and written by debits only.
@@ -59,7 +59,7 @@
 //	unavailable  nothing ran: no connection, or the server refuses (OOM,
 //	             READONLY, LOADING, NOREPLICAS, ...)
 //	timeout      nothing ran within the timeout, and nothing will
-//	overload     nothing ran: no answer would have come in time
+//	overload     nothing ran: too many requests wait for an answer in time
 //	ambiguous    the command was sent and no reply came: debited or not
 //	other        no rights, a foreign value, a misuse; nothing was debited,
 //	             and nothing corrected
@@ -78,6 +78,12 @@
 // caller whose context is cancelled while it makes a call itself may wait for the rest
 // of the timeout.
 //
+// If no call is answered for a whole Timeout, and at least three were made, the store
+// asks the server no more: every request is unavailable at once, whatever it waits for.
+// Requests then let the store probe the server, every 150 ms at most, and the first
+// answer in time ends that. Requests that wait for a connection, or that callers give
+// up, do not count, and any answer in time starts the count again.
+//
 // DialerRetries: 1 lets calls fail at once, as unavailable, while nobody listens.
 // By default the client tries five times, 100 ms apart, and calls last until their
 // deadline.
@@ -89,17 +95,17 @@
 // persistence, a failover (replication is asynchronous; min-replicas-to-write
 // bounds it), a FLUSHALL, an eviction.
 //
-//   - Persistence is a matter of taste: an account is worth one capacity. With
-//     appendfsync everysec a crash forgets a second.
+//   - Persistence: an account is worth one capacity. With appendfsync everysec a crash
+//     forgets a second.
 //   - maxmemory-policy: noeviction, so that a full server is an error and OnError
 //     answers. volatile-ttl evicts the accounts that would be full soonest;
-//     others refill whoever is unlucky.
+//     other policies make used-up accounts full.
 //   - Nothing grows for ever: every key expires when its account is full again,
 //     some milliseconds later at most, and never before.
 //
 // # Memory
 //
-// A bucket or a window takes about 250 bytes of the server, its key included; a
+// A bucket or a window takes 150 to 250 bytes of the server, its key included; a
 // rolling log 16 more for each instant that it remembers. Nothing but the
 // server's memory bounds their number. Callers whom nobody authenticated can
 // invent addresses faster than accounts expire, so budgets keyed by address
@@ -112,7 +118,9 @@
 //
 //	prefix{tenant}budget:principal:route:workload
 //
-// with principal and tenant as 128 bits of an HMAC-SHA-256 under Config.Secret
+// with the principal's own hash between the braces if it has no tenant, and without
+// braces if the key has no principal. Principal and tenant are 128 bits of an
+// HMAC-SHA-256 under Config.Secret
 // and the other parts percent-encoded, so that no id and no brace of a caller's
 // is in a key; without a Secret the hash is unkeyed, and who can list the keys
 // can search for ids. A change of Prefix or Secret is a fresh start for all accounts.

@@ -26,6 +26,10 @@ func (overload) Error() string {
 	return "redisstore: more requests wait than the server can answer in time"
 }
 
+// errNoAnswer is the error of a request that waited while calls had no answer.
+var errNoAnswer = &limiter.StoreError{Reason: storekit.Timeout,
+	Err: errors.New("redisstore: calls have no answer, and this request was not sent")}
+
 // errSilent is the error while the breaker is open.
 var errSilent = &limiter.StoreError{Reason: storekit.Unavailable,
 	Err: errors.New("redisstore: the server does not answer, and is asked no more until it does")}

@@ -42,9 +42,9 @@ func (s *Store) Waiting() (n int) {
 
 // Bound sets how many lines may wait, in all and of one owner, and how much work goes
 // into a batch.
-func (s *Store) Bound(places, share, work int) {
+func (s *Store) Bound(places, perOwner, work int) {
 	q := &s.combiner.queue
-	q.places, q.share, q.work = places, share, work
+	q.places, q.perOwner, q.work = places, perOwner, work
 }
 
 // Slots sets how many calls may be in flight.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"sync/atomic"
 
+	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
 
@@ -44,13 +45,13 @@ func (w *waiter) fail(err error) bool {
 	return true
 }
 
-// tooLate answers who cannot be answered in time: if it is the caller's own deadline
-// that comes first, that is no failure of the store.
-func (w *waiter) tooLate() {
+// failLate answers a request for which no answer would come in time, with the reason
+// of the store, or, if the caller's own deadline comes first, with that.
+func (w *waiter) failLate(reason *limiter.StoreError) {
 	if w.leaves < w.ends {
 		w.fail(storekit.ErrDeadline)
 	} else {
-		w.fail(errOverload)
+		w.fail(reason)
 	}
 }
 
@@ -58,12 +59,13 @@ func (w *waiter) tooLate() {
 // goroutine.
 //
 // Lines are served round-robin by owner, so that none delays the others by more than
-// a line each. An owner has at most share of the places. Settles come first, in up to
-// half of a batch while others wait, and need no place: as many as there are have been
-// let in before.
+// a line each. Settles come first, in up to half of a batch while others wait, and need
+// no place: as many as there are have been let in before.
 type queue struct {
-	places, share int // how many lines may wait: in all, and of one owner
-	work, bytes   int // how much goes into one batch
+	places, perOwner int // how many lines may wait: in all, and of one owner
+	work, bytes      int // how much goes into one batch
+
+	late *limiter.StoreError // why no answer would come in time
 
 	joinable map[uint64]*line // by hash
 	requests turns
@@ -87,7 +89,7 @@ type backlog struct {
 
 func newQueue() queue {
 	return queue{
-		places: 8192, share: 1024, work: 128, bytes: 64 << 10,
+		places: 8192, perOwner: 1024, work: 128, bytes: 64 << 10, late: errOverload,
 		joinable: make(map[uint64]*line),
 		requests: turns{owners: make(map[owner]*backlog)},
 		settles:  turns{owners: make(map[owner]*backlog)},
@@ -170,7 +172,7 @@ func (q *queue) add(l *line) bool {
 		return true
 	}
 	b := q.requests.owners[l.owner]
-	if q.requests.count >= q.places || b != nil && b.count >= q.share {
+	if q.requests.count >= q.places || b != nil && b.count >= q.perOwner {
 		return false
 	}
 	q.requests.push(l)
@@ -202,28 +204,29 @@ func (q *queue) close(l *line) {
 // be answered within margin from now on is told.
 func (q *queue) batch(now, margin int64) (lines []*line) {
 	work, bytes := 0, 0
-	take := func(t *turns, most int) {
+	fill := func(t *turns, part int) { // up to so many halves of the batch
 		for t.next != nil {
 			l := t.next.first
-			if len(lines) > 0 && (work+l.work() > most || bytes+l.bytes() > q.bytes) {
+			if len(lines) > 0 &&
+				(work+l.work() > q.work*part/2 || bytes+l.bytes() > q.bytes*part/2) {
 				return
 			}
 			t.pop(t.next)
 			if t == &q.requests {
 				q.close(l)
 			}
-			if l.trim(now, margin); len(l.runs) > 0 {
+			if l.trim(now, margin, q.late); len(l.runs) > 0 {
 				lines = append(lines, l)
 				work, bytes = work+l.work(), bytes+l.bytes()
 			}
 		}
 	}
 	if q.requests.count > 0 {
-		take(&q.settles, q.work/2)
+		fill(&q.settles, 1)
 	} else {
-		take(&q.settles, q.work)
+		fill(&q.settles, 2)
 	}
-	take(&q.requests, q.work)
+	fill(&q.requests, 2)
 	return lines
 }
 
@@ -237,7 +240,7 @@ func (q *queue) expire(now int64) (next int64) {
 			b.first, b.last, b.count = nil, nil, 0
 			for l != nil {
 				following := l.next
-				if l.trim(now, 0); len(l.runs) > 0 {
+				if l.trim(now, 0, q.late); len(l.runs) > 0 {
 					next = sooner(next, l.due())
 					b.append(l)
 				} else if t == &q.requests {
@@ -274,7 +277,7 @@ func sooner(a, b int64) int64 {
 
 // trim takes out of the line who has left, and who cannot be answered within margin
 // from now on: those are told. The caller's own deadline is no failure of the store.
-func (l *line) trim(now, margin int64) {
+func (l *line) trim(now, margin int64, late *limiter.StoreError) {
 	runs := l.runs[:0]
 	for _, r := range l.runs {
 		w := r.first
@@ -286,7 +289,7 @@ func (l *line) trim(now, margin int64) {
 			case min(w.leaves, w.ends)-now > margin:
 				r.append(w)
 			default:
-				w.tooLate()
+				w.failLate(late)
 			}
 			w = next
 		}

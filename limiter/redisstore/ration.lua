@@ -7,8 +7,8 @@
 -- ARGV[1]  deadline, ahead, slack
 -- ARGV[2]  the limits: head...
 -- ARGV[3]  the lines: verb (0 peek, 1 take, 2 settle, 3 reset), number of accounts,
---          number of runs, instant; then for each account twice its limit (a number
---          from 0 up), and 1 more if it is a shadow; and
+--          number of runs, instant; then for each account 2 * limit + shadow, where
+--          limits count from 0 and shadow is 0 or 1; and
 --            peek, take  for each run: how many requests, and for each account the
 --                        cost of one
 --            settle      one run: 1, and for each account the correction and the
@@ -88,7 +88,7 @@ do
       local flags
       flags, place = read('<H', lines, place)
       key = key + 1
-      local limit, name = limits[flags / 2 + 1], KEYS[key] -- nil for a shadow
+      local limit, name = limits[flags / 2 + 1], KEYS[key] -- a shadow's index is no integer
       local a = numbers[name]
       if not limit or limit.kind > 0 or a and own[a] ~= limit then
         plain = false
@@ -103,7 +103,7 @@ do
         else
           local head, t, u
           if #value == 42 then head, t, u = read('<c26dd', value) end
-          if head ~= limit.head or t % 1 ~= 0 or t - now > ahead
+          if head ~= limit.head or t % 1 ~= 0
             or not (u >= 0 and u <= MOST and u % 1 == 0) then
             plain = false
             break
@@ -112,6 +112,10 @@ do
         end
       end
       local t, u = at[a], used[a]
+      if t - now > ahead then
+        plain = false
+        break
+      end
       if t < now then
         t, u = now, u - limit.n * (now - t)
         if u < 0 then u = 0 end

@@ -195,9 +195,9 @@ func (s *Store) Capabilities() limiter.Capabilities {
 }
 
 // Check says whether the server can hold l exactly: valid, and in numbers below
-// 2^53, which holds for every limit whose capacity times Per in microseconds is
-// below 2^52, and for more of them where Tokens and Per have common factors. The
-// error is a *[limiter.ConfigError] that says what is wrong.
+// 2^53, which holds for every limit whose capacity times Per in microseconds is at
+// most 2^52 less half of Tokens, and for more of them if Tokens and Per have common
+// factors. The error is a *[limiter.ConfigError] that says what is wrong.
 func (s *Store) Check(l limiter.Limit) error {
 	if s.client == nil {
 		return wrong("Store", nil, "want a store made by redisstore.New")
@@ -279,7 +279,7 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 }
 
 // Reset makes the accounts of the charges full, by deleting their keys; see
-// [limiter.Capabilities]. The error is a *[limiter.StoreError], or ctx's own.
+// [limiter.Capabilities]. Its errors are those of Take.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if len(charges) == 0 {
 		return ctx.Err()

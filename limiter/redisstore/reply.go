@@ -11,7 +11,8 @@ import (
 )
 
 // read reads the line's reply: its accounts as they were before it at the instant
-// now, of which an account may be ahead by so much. The error is that of the line.
+// now. An account's own instant may exceed now by at most ahead. The error is that of the
+// line.
 func (l *line) read(n *numbers, now, ahead int64) error {
 	if n.byte() != 0 {
 		text := n.bytes(int(n.byte()) + int(n.byte())<<8)
