@@ -27,6 +27,9 @@ type Capabilities struct {
 	// were decided on accounts which several keys share because MaxAccounts, or the
 	// like, was reached. It may look at every account. Nil means not known.
 	Accounts func() (live, overflowTakes int64)
+	// BreakerOpen reports whether the store asks its server no more for now, because it
+	// does not answer. Nil means that the store always asks.
+	BreakerOpen func() bool
 }
 
 // capabilities returns what a store says of itself, with a name.

@@ -132,7 +132,7 @@ func (c *collector) configured(
 			c.failures.WithLabelValues(of, store, reason)
 		}
 	}
-	c.stores.add(of, s, store, can.Accounts)
+	c.stores.add(of, s, store, can)
 }
 
 // routes makes the series of routes known, at 0, and that of "unmatched". A route

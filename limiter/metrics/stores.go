@@ -15,6 +15,9 @@ var (
 	overflowDesc = prometheus.NewDesc("ration_overflow_total",
 		"Charges decided on accounts that several keys share for want of room.",
 		[]string{"store"}, nil)
+	breakerDesc = prometheus.NewDesc("ration_breaker_open",
+		"1 while a store asks its server no more, because it does not answer, else 0.",
+		[]string{"limiter", "store"}, nil)
 )
 
 // stores is what the stores of limiters hold, asked at each scrape. A store counts
@@ -27,33 +30,33 @@ type stores struct {
 
 // counted is the store of a limiter.
 type counted struct {
-	store    limiter.Store
-	name     string
-	accounts func() (live, overflowTakes int64)
+	store       limiter.Store
+	name        string
+	accounts    func() (live, overflowTakes int64) // nil: not known
+	breakerOpen func() bool                        // nil: there is none
 }
 
-// add makes s the store of the limiter of that name. A store that does not count
-// its accounts is not shown.
-func (t *stores) add(of string, s limiter.Store, name string, accounts func() (_, _ int64)) {
+// add makes s the store of the limiter of that name.
+func (t *stores) add(of string, s limiter.Store, name string, can limiter.Capabilities) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.by == nil {
 		t.by = map[string]counted{}
 	}
-	delete(t.by, of)
-	if accounts != nil {
-		t.by[of] = counted{s, name, accounts}
-	}
+	t.by[of] = counted{s, name, can.Accounts, can.BreakerOpen}
 }
 
-// distinct returns each store once. Stores that cannot be compared count for each
-// of their limiters.
+// distinct returns each store once that counts its accounts. Stores that cannot be
+// compared count for each of their limiters.
 func (t *stores) distinct() []counted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var all []counted
 	seen := map[limiter.Store]bool{}
 	for _, c := range t.by {
+		if c.accounts == nil {
+			continue
+		}
 		if comparable := reflect.ValueOf(c.store).Comparable(); comparable && seen[c.store] {
 			continue
 		} else if comparable {
@@ -68,6 +71,20 @@ func (t *stores) distinct() []counted {
 func (t *stores) Describe(ch chan<- *prometheus.Desc) {
 	ch <- accountsDesc
 	ch <- overflowDesc
+	ch <- breakerDesc
+}
+
+// breakers returns the stores that have one, by the name of the limiter.
+func (t *stores) breakers() map[string]counted {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[string]counted{}
+	for of, c := range t.by {
+		if c.breakerOpen != nil {
+			all[of] = c
+		}
+	}
+	return all
 }
 
 // Collect asks the stores, with no lock held.
@@ -82,5 +99,12 @@ func (t *stores) Collect(ch chan<- prometheus.Metric) {
 	for name, sum := range byName {
 		ch <- prometheus.MustNewConstMetric(accountsDesc, prometheus.GaugeValue, float64(sum.live), name)
 		ch <- prometheus.MustNewConstMetric(overflowDesc, prometheus.CounterValue, float64(sum.takes), name)
+	}
+	for of, c := range t.breakers() {
+		open := 0.0
+		if c.breakerOpen() {
+			open = 1
+		}
+		ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, open, of, c.name)
 	}
 }

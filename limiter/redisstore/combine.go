@@ -28,6 +28,7 @@ type combiner struct {
 	calls   []*call // in flight
 	slots   int     // in use
 	started int64   // when the last call was
+	load    int64   // how many requests it has
 	swept   int64   // when the queue was swept
 	lost    int     // calls that have lost their slot and not ended
 	rtt     int64   // the smoothed round trip
@@ -42,6 +43,8 @@ const (
 	maxLost  = 8
 	// grain is the shortest interval between two sweeps by the timer.
 	grain = int64(time.Millisecond)
+	// many is how many requests in a call are a load.
+	many = 8
 	// slotEvery is the round trip for which one slot more is worth it.
 	slotEvery = int64(2500 * time.Microsecond)
 )
@@ -55,14 +58,20 @@ func (c *combiner) limit() int {
 // free reports whether there is a slot for a call.
 func (c *combiner) free() bool { return c.slots < c.limit() && c.lost < maxLost }
 
-// turn returns when the next call may start. Beyond the first slots, calls start at
-// equal distances: if they bunched, all slots would be taken by the first requests of
-// a round trip, and the others would wait for the rest of it.
+// turn returns when the next call may start. The first may at once, and the second if
+// there is little to do. Otherwise one call of many requests costs less than two of few:
+// near a server the next waits for the one in flight, unless that takes twice as long as
+// usual. Far from it calls start at equal distances: if they bunched, the first requests
+// of a round trip would take all slots, and the others would wait for the rest of it.
 func (c *combiner) turn() int64 {
-	if c.slots < minSlots {
+	switch {
+	case c.slots == 0, c.slots < minSlots && c.load < many:
 		return 0
+	case c.rtt < slotEvery:
+		return c.started + 2*c.rtt
+	default:
+		return c.started + c.rtt/int64(c.limit())
 	}
-	return c.started + c.rtt/int64(c.limit())
 }
 
 // margin returns how much time a request must have left to be worth sending: if
@@ -199,10 +208,11 @@ func (c *combiner) sweep(now int64) bool {
 
 // start takes a slot for a call with these lines.
 func (c *combiner) start(lines []*line, now int64) *call {
-	c.started = now
+	c.started, c.load = now, 0
 	b := &call{lines: lines, began: now}
 	for _, l := range lines {
 		for _, r := range l.runs {
+			c.load += r.count
 			b.ends = max(b.ends, r.last.ends)
 		}
 	}

@@ -191,7 +191,7 @@ func poolIsUsedUp(client Client) bool {
 // Capabilities says that the store can fail, so every budget on it needs an OnError,
 // and how limiters reset accounts; see [limiter.Capabilities].
 func (s *Store) Capabilities() limiter.Capabilities {
-	return limiter.Capabilities{Name: "redis", Reset: s.Reset}
+	return limiter.Capabilities{Name: "redis", Reset: s.Reset, BreakerOpen: s.breaker.Open}
 }
 
 // Check says whether the server can hold l exactly: valid, and in numbers below
