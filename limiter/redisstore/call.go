@@ -40,6 +40,8 @@ type call struct {
 	ends  int64   // when the last of its requests does, in nanoseconds of the store's clock
 	began int64   // when it was made
 
+	cancel context.CancelFunc // for a call that may last longer than its requests; or nil
+
 	// Guarded by the lock of the combiner.
 	sent    bool  // it may have reached the server; who gets an answer before is not in it
 	written int64 // when it was sent last
@@ -68,6 +70,9 @@ func (s *Store) send(b *call, late time.Duration) outcome {
 	ends := s.clock.start.Add(time.Duration(b.ends) + late)
 	ctx, cancel := context.WithDeadline(context.Background(), ends)
 	defer cancel()
+	if late > 0 {
+		s.combiner.cancelable(b, cancel)
+	}
 	return s.try(ctx, b)
 }
 
@@ -90,10 +95,14 @@ func (s *Store) try(ctx context.Context, b *call) outcome {
 	for {
 		o := s.eval(ctx, b, load)
 		_, passes := refusal(o.err)
+		again := passes || errors.Is(o.err, errLate)
+		if again && !s.combiner.unsent(b) {
+			return o
+		}
 		switch {
 		case passes && strings.HasPrefix(o.err.Error(), "NOSCRIPT ") && !load:
 			load = true
-		case errors.Is(o.err, errLate) && !learned && len(b.lines) > 0 && ctx.Err() == nil:
+		case errors.Is(o.err, errLate) && !learned && ctx.Err() == nil:
 			learned = true
 		case passes && !waited:
 			waited = true

@@ -124,7 +124,9 @@ func (s *Store) ask(
 	w := s.waiters.Get().(*waiter)
 	w.ends, w.leaves = now+s.combiner.timeout, math.MaxInt64
 	if end, ok := ctx.Deadline(); ok {
-		w.leaves = now + int64(time.Until(end))
+		if left := time.Until(end); left < s.timeout { // else it does not matter
+			w.leaves = now + int64(left)
+		}
 	}
 	instant := s.instant()
 	hash := hashOf(v, instant, charges)
@@ -277,6 +279,9 @@ func (c *combiner) passed(now int64) (next []*call) {
 			b.lost = true
 			c.lost++
 			c.slots--
+			if !b.sent && b.cancel != nil && c.crowded() {
+				b.cancel() // it would only delay the next, which wait for a connection, too
+			}
 		}
 	}
 	if due != 0 {
@@ -318,16 +323,45 @@ func (l *line) fail(err error) {
 
 // encode returns the last two words of a call, when the client writes it to a
 // connection: from then on the server may run it. It leaves out requests that have an
-// answer, whose callers have left, or that have less than a round trip left, because
-// making the connection has taken the rest.
+// answer, whose callers have left, or that have less than a round trip left while other
+// calls are in flight, because making the connection has taken the rest.
 func (c *combiner) encode(b *call, now int64) (limits, lines []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b.sent, b.written = true, now
+	margin := int64(0)
+	if c.slots > 1 {
+		margin = min(c.roundTrip(), c.timeout/2)
+	}
 	for _, l := range b.lines {
-		l.trim(now, min(c.roundTrip(), c.timeout/2), c.queue.late)
+		l.trim(now, margin, c.queue.late)
 	}
 	return b.encode()
+}
+
+// cancelable lets a call be given up while it waits for a connection.
+func (c *combiner) cancelable(b *call, cancel context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.cancel = cancel
+}
+
+// unsent notes that a call that was sent has not run, and reports whether anybody
+// waits for it still.
+func (c *combiner) unsent(b *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.sent = false
+	for _, l := range b.lines {
+		for _, r := range l.runs {
+			for w := r.first; w != nil; w = w.next {
+				if w.state.Load() == waiting {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // lead makes a call in the goroutine of a caller.

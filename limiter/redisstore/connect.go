@@ -49,8 +49,7 @@ func (s *Store) probe() {
 }
 
 // reach makes a connection if there is none, and reports whether the server replies
-// in time. It is a call that is late already, on no account: all that it does is
-// answer, and leave the server with the script.
+// in time. It is a call that is late already, on no account, which does nothing.
 func (s *Store) reach() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()

@@ -19,8 +19,8 @@
 //
 // Two to eight calls are in flight, one for each 2.5 ms of the round trip, but at most
 // half of the client's PoolSize (and at least one). A call carries up to 128 lines; a run
-// of equal costs counts as a line, and each rolling log adds 7. It has at most 64 KiB,
-// unless one line is longer.
+// of equal costs counts as a line, each rolling log adds 7, and a correction of one 63.
+// It has at most 64 KiB, unless one line is longer.
 //
 // Up to 8192 lines wait, at most 1024 of them for one principal (of addresses: for
 // one network), and principals take turns. Corrections by Settle come first, in up to

@@ -201,3 +201,87 @@ func TestFaults_DecidesSoonAfterAStall(t *testing.T) {
 		})
 	}
 }
+
+// A stall that has ended must not go on by itself: the same load that was decided
+// before it is decided after it.
+func TestFaults_RecoversAfterAStall(t *testing.T) {
+	for _, test := range []struct {
+		size     int
+		delay    time.Duration
+		deadline bool
+		stall    string
+	}{
+		{1, 20 * time.Millisecond, true, "user"}, {1, 20 * time.Millisecond, false, "user"},
+		{1, 20 * time.Millisecond, true, "slow"}, {2, 20 * time.Millisecond, true, "user"},
+		{1, 15 * time.Millisecond, true, "user"},
+		{3, 20 * time.Millisecond, true, "slow"},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			proxy := redistest.NewProxy(t, server)
+			client := redis.NewClient(&redis.Options{Network: proxy.Network, Addr: proxy.Addr, PoolSize: test.size})
+			t.Cleanup(func() { _ = client.Close() })
+			s := newStore(t, client, redisstore.Config{}) // 50 ms
+			ask := func(n int) error {
+				ctx, cancel := t.Context(), func() {}
+				if test.deadline {
+					ctx, cancel = context.WithTimeout(ctx, 49*time.Millisecond)
+				}
+				defer cancel()
+				_, err := s.Take(ctx, on(fmt.Sprint(n), limiter.PerDay(1_000_000), 1))
+				return err
+			}
+			require.Eventually(t, func() bool { return ask(0) == nil }, patient, time.Millisecond)
+			proxy.Delay(test.delay)
+			var stop atomic.Bool
+			var group sync.WaitGroup
+			var phases [12]struct{ ok, bad atomic.Int64 }
+			var phase atomic.Int64
+			for g := range 8 {
+				group.Go(func() {
+					for !stop.Load() {
+						err := ask(g)
+						p := &phases[phase.Load()]
+						if err == nil {
+							p.ok.Add(1)
+						} else {
+							p.bad.Add(1)
+							time.Sleep(time.Millisecond)
+						}
+					}
+				})
+			}
+			time.Sleep(time.Second)
+			phase.Store(1) // the stall
+			if test.stall == "user" {
+				var users sync.WaitGroup
+				for range test.size {
+					users.Go(func() {
+						c := client.Conn()
+						_ = c.Ping(t.Context()).Err()
+						time.Sleep(500 * time.Millisecond)
+						_ = c.Close()
+					})
+				}
+				users.Wait()
+			} else {
+				proxy.Delay(500 * time.Millisecond)
+				time.Sleep(500 * time.Millisecond)
+				proxy.Delay(test.delay)
+			}
+			for i := 2; i < 7; i++ {
+				phase.Store(int64(i))
+				time.Sleep(time.Second)
+			}
+			stop.Store(true)
+			group.Wait()
+			text := ""
+			for i := range 7 {
+				text += fmt.Sprintf(" %d/%d", phases[i].ok.Load(), phases[i].ok.Load()+phases[i].bad.Load())
+			}
+			t.Logf("%+v: decided of asked, before, in the stall, and each second after:%s", test, text)
+			assert.Greater(t, phases[6].ok.Load(), phases[0].ok.Load()/2)
+		})
+	}
+}

@@ -386,3 +386,139 @@ func TestNew_RefusesTimeoutsOfNoUse(t *testing.T) {
 		require.ErrorContains(t, err, "Config.Timeout")
 	}
 }
+
+// What a request waits for a connection is no part of the round trip: with the rest of
+// its time it can be answered.
+func TestTake_AWaitForAConnectionIsNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Network: server.Network, Addr: server.Addr, PoolSize: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	s := newStore(t, client, redisstore.Config{Timeout: 600 * time.Millisecond})
+	allowed(t, s, on("alice", limiter.PerDay(1000), 1))
+	for range 8 {
+		conn := client.Conn()
+		require.NoError(t, conn.Ping(t.Context()).Err())
+		time.AfterFunc(350*time.Millisecond, func() { _ = conn.Close() })
+		allowed(t, s, on("alice", limiter.PerDay(1000), 1))
+	}
+	assert.Less(t, s.RoundTrip(), 200*time.Millisecond)
+}
+
+// After a slow period, when nothing is in flight, a server is asked whatever the
+// estimate of the round trip is.
+func TestTake_AnIdleServerIsAsked(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.NewProxy(t, redistest.Start(t))
+	s := newStore(t, newClient(t, proxy.Network, proxy.Addr), redisstore.Config{Timeout: patient})
+	allowed(t, s, on("alice", limiter.PerDay(1000), 1))
+	proxy.Delay(900 * time.Millisecond)
+	for range 4 {
+		allowed(t, s, on("alice", limiter.PerDay(1000), 1))
+	}
+	proxy.Delay(0)
+	estimate := s.RoundTrip()
+	ctx, cancel := context.WithTimeout(t.Context(), estimate*3/4)
+	defer cancel()
+	_, err := s.Take(ctx, on("alice", limiter.PerDay(1000), 1))
+	require.NoError(t, err)
+}
+
+// As gRPC makes of "grpc-timeout: 99999999H".
+func TestTake_ADeadlineFarAwayIsNone(t *testing.T) {
+	server := redistest.Start(t)
+	s := newCrowded(t, server, redisstore.Config{Timeout: 20 * time.Millisecond})
+	s.gate.shut()
+	for i := range 20 {
+		_, err := s.Take(t.Context(), on(fmt.Sprint(i), limiter.PerDay(100), 1))
+		failed(t, err, storekit.Timeout, storekit.Overload)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
+	defer cancel()
+	within(t, func() {
+		_, err := s.Take(ctx, on("alice", limiter.PerDay(100), 1))
+		failed(t, err, storekit.Timeout, storekit.Overload)
+	})
+	s.gate.release()
+}
+
+func TestTake_ADeadlineFarAwayIsNoneInAFullQueue(t *testing.T) {
+	server := redistest.Start(t)
+	s := newCrowded(t, server, redisstore.Config{})
+	s.Bound(1, 1, 128)
+	s.fill(t)
+	s.send(t, func() { _, _ = s.Take(t.Context(), on("bob", limiter.PerDay(100), 1)) })
+	ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
+	defer cancel()
+	_, err := s.Take(ctx, on("alice", limiter.PerDay(100), 1))
+	s.flush()
+	failed(t, err, storekit.Overload)
+}
+
+// unwritten lets the first command through, and of the others none gets a connection.
+type unwritten struct {
+	redisstore.Client
+	armed atomic.Bool
+	calls atomic.Int64
+}
+
+func (u *unwritten) Process(ctx context.Context, cmd redis.Cmder) error {
+	if u.armed.Load() && u.calls.Add(1) > 1 {
+		<-ctx.Done()
+		cmd.SetErr(ctx.Err())
+		return ctx.Err()
+	}
+	return u.Client.Process(ctx, cmd)
+}
+
+// The first attempt is refused with NOSCRIPT, the second is never written: nothing ran.
+func TestSettle_RefusedAndThenNotSentIsNotAmbiguous(t *testing.T) {
+	server := redistest.Start(t)
+	u := &unwritten{Client: newClient(t, server.Network, server.Addr)}
+	s := newStore(t, u, redisstore.Config{Timeout: 200 * time.Millisecond})
+	charges := on("alice", limiter.PerDay(100), 10)
+	require.Eventually(t, func() bool {
+		_, err := s.Take(t.Context(), charges)
+		return err == nil
+	}, patient, time.Millisecond)
+	server.Do("SCRIPT", "FLUSH")
+	u.armed.Store(true)
+	charges[0].Cost = -5
+	err := s.Settle(t.Context(), charges)
+	u.armed.Store(false)
+	var store *limiter.StoreError
+	require.ErrorAs(t, err, &store)
+	assert.Equal(t, storekit.Timeout, store.Reason)
+	assert.True(t, charges[0].Receipt.Valid)
+}
+
+// A peek changes nothing, whatever instants the others of its batch have (R8).
+func TestPeek_MovesNoAccountOfItsBatch(t *testing.T) {
+	got := map[bool]limiter.Result{}
+	for _, shadow := range []bool{false, true} {
+		server := redistest.Start(t)
+		var now atomic.Int64
+		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		now.Store(start.UnixNano())
+		s := newCrowded(t, server, redisstore.Config{MaxAhead: time.Hour,
+			Now: func() time.Time { return time.Unix(0, now.Load()) }})
+		l := limiter.PerMinute(60)
+		s.fill(t)
+		s.send(t, func() { _, err := s.Peek(t.Context(), on("alice", l, 1)); assert.NoError(t, err) })
+		now.Add(-int64(30 * time.Second))
+		s.send(t, func() { _, err := s.Take(t.Context(), on("alice", l, 60)); assert.NoError(t, err) })
+		s.send(t, func() {
+			charges := on("bob", l, 1)
+			charges[0].Shadow = shadow
+			_, err := s.Take(t.Context(), charges)
+			assert.NoError(t, err)
+		})
+		s.flush()
+		now.Add(int64(15 * time.Second))
+		charges := on("alice", l, 1)
+		_, err := s.Peek(t.Context(), charges)
+		require.NoError(t, err)
+		got[shadow] = charges[0].Result
+	}
+	assert.Equal(t, got[true], got[false])
+}

@@ -253,8 +253,14 @@ func (r *run) append(w *waiter) {
 	r.count++
 }
 
-// work returns what the line adds to a batch: a rolling log counts 8.
-func (l *line) work() int { return max(len(l.runs), 1) * (1 + 7*l.logs) }
+// work returns what the line adds to a batch. A rolling log counts 8, and to correct
+// one counts 64, because the script goes through all its entries.
+func (l *line) work() int {
+	if l.verb == settle {
+		return 1 + 63*l.logs
+	}
+	return max(len(l.runs), 1) * (1 + 7*l.logs)
+}
 
 // bytes returns the length of the line in a command.
 func (l *line) bytes() int { return l.size + 16 + len(l.runs)*8*(1+2*len(l.draws)) }

@@ -204,10 +204,10 @@ func (q *queue) close(l *line) {
 // be answered within margin from now on is told.
 func (q *queue) batch(now, margin int64) (lines []*line) {
 	work, bytes := 0, 0
-	fill := func(t *turns, part int) { // up to so many halves of the batch
-		for t.next != nil {
+	fill := func(t *turns, part int) { // a line, and up to so many halves of the batch
+		for first := true; t.next != nil; first = false {
 			l := t.next.first
-			if len(lines) > 0 &&
+			if !first &&
 				(work+l.work() > q.work*part/2 || bytes+l.bytes() > q.bytes*part/2) {
 				return
 			}

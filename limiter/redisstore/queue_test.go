@@ -122,3 +122,56 @@ func TestHashOf_TellsTenantsApart(t *testing.T) {
 	}
 	assert.Len(t, seen, 1000)
 }
+
+// longLine returns a line of one request for each of so many costs, on so many accounts.
+func longLine(v verb, a limiter.Algorithm, id string, costs, accounts int) *line {
+	charges := make([]limiter.Charge, accounts)
+	for i := range charges {
+		charges[i] = limiter.Charge{Key: limiter.Key{Budget: fmt.Sprint("a", i),
+			Principal: limiter.Principal{Kind: "user", ID: id}},
+			Limit: limiter.Limit{Algorithm: a, Tokens: 1000, Per: time.Hour}, Cost: 1}
+	}
+	l, err := newWorld(nil, 5, 1, false).newLine(v, 0, charges)
+	if err != nil {
+		panic(err)
+	}
+	l.hash = hashOf(v, 0, charges)
+	for i := range costs {
+		charges[0].Cost = int64(i + 1)
+		l.add(newTestWaiter(math.MaxInt64, math.MaxInt64), charges)
+	}
+	return l
+}
+
+// Whatever a line weighs, it is in the next batch when it is its owner's turn, though
+// there are settles in each.
+func TestQueue_SettlesStarveNobody(t *testing.T) {
+	for name, test := range map[string]struct {
+		request *line
+		settle  func() *line
+		count   int // of settles for each batch
+	}{
+		"one log, 17 costs": {longLine(take, limiter.RollingLog, "eve", 17, 1),
+			func() *line { return longLine(settle, limiter.TokenBucket, "sue", 1, 1) }, 1},
+		"16 logs, 2 costs": {longLine(take, limiter.RollingLog, "eve", 2, 16),
+			func() *line { return longLine(settle, limiter.RollingLog, "sue", 1, 1) }, 1},
+		"long keys": {longLine(take, limiter.TokenBucket, "eve", 1, 10),
+			func() *line { return longLine(settle, limiter.TokenBucket, "sue", 1, 10) }, 70},
+	} {
+		q := newQueue()
+		require.True(t, q.add(test.request))
+		require.True(t, q.add(lineOf("bob", 0, newTestWaiter(math.MaxInt64, math.MaxInt64))))
+		requests := 0
+		for range 2 {
+			for range test.count {
+				require.True(t, q.add(test.settle()))
+			}
+			for _, l := range q.batch(0, 0) {
+				if l.verb != settle {
+					requests++
+				}
+			}
+		}
+		assert.Equal(t, 2, requests, name)
+	}
+}

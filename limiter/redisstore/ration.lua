@@ -96,7 +96,7 @@ do
       end
       if not a then
         a = count + 1
-        count, numbers[name], names[a], own[a], at[a], used[a] = a, a, name, limit, now, 0
+        count, numbers[name], names[a], own[a], at[a], used[a] = a, a, name, limit, -MOST, 0
         local value = fetched[key]
         if not value then
           new[#new + 1] = name

@@ -33,6 +33,7 @@ var arrows = []arrow{
 	{"internal/account", nil, "the arithmetic is tested alone"},
 	{"internal/instant", nil, "the arithmetic of instants is tested alone"},
 	{"internal/callerkey", nil, "a name that limiter and keying share"},
+	{"internal/breaker", nil, "when to ask is tested alone"},
 	{"internal/kind", nil, "names that limiter and keying share"},
 	{"internal/keytext", []string{"internal/kind", "limiter"}, "the encoding of keys is tested alone"},
 	{"internal/misuse", nil, "what is noticed is tested alone"},
