@@ -59,13 +59,14 @@ func (c *combiner) limit() int {
 func (c *combiner) free() bool { return c.slots < c.limit() && c.lost < maxLost }
 
 // turn returns when the next call may start. The first may at once, and the second if
-// there is little to do. Otherwise one call of many requests costs less than two of few:
-// near a server the next waits for the one in flight, unless that takes twice as long as
-// usual. Far from it calls start at equal distances: if they bunched, the first requests
+// there is little to do, or enough for a call. Otherwise one call of many requests costs
+// less than two of few: near a server the next waits for the one in flight, unless that
+// takes twice as long as usual. Far from it calls start at equal distances: if they bunched, the first requests
 // of a round trip would take all slots, and the others would wait for the rest of it.
 func (c *combiner) turn() int64 {
 	switch {
-	case c.slots == 0, c.slots < minSlots && c.load < many:
+	case c.slots == 0,
+		c.slots < minSlots && (c.load < many || c.queue.requests.count >= many):
 		return 0
 	case c.rtt < slotEvery:
 		return c.started + 2*c.rtt
@@ -139,7 +140,9 @@ func (s *Store) ask(
 		return w, err
 	}
 	l.hash = hash
-	switch started := c.enter(w, l, charges, now); {
+	started, others := c.enter(w, l, charges, now)
+	s.follow(others)
+	switch {
 	case started == nil:
 		return s.wait(ctx, w)
 	case s.bounded && w.leaves >= w.ends:
@@ -170,31 +173,30 @@ func (c *combiner) join(
 }
 
 // enter returns the call that the caller is to make for its line, or lets the line
-// wait, or answers.
-func (c *combiner) enter(w *waiter, l *line, charges []limiter.Charge, now int64) *call {
+// wait, or answers. It also returns other calls to make.
+func (c *combiner) enter(
+	w *waiter, l *line, charges []limiter.Charge, now int64,
+) (own *call, others []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.queue.empty() && c.free() && c.turn() <= now {
 		l.add(w, charges)
-		return c.start([]*line{l}, now)
+		return c.start([]*line{l}, now), nil
 	}
 	if l.verb != settle {
 		same := func(o *line) bool { return o.is(l.verb, l.instant, charges) }
 		if o := c.queue.line(l.hash, same); o != nil && o.add(w, charges) {
 			c.ring(w.ends)
-			return nil
+			return nil, nil
 		}
 	}
 	l.add(w, charges)
 	if !c.queue.add(l) && !(c.sweep(now) && c.queue.add(l)) {
 		w.failLate(c.queue.late)
-		return nil
+		return nil, nil
 	}
 	c.ring(w.ends)
-	if c.free() {
-		c.ring(max(c.turn(), now))
-	}
-	return nil
+	return nil, c.next(now)
 }
 
 // sweep drops requests that have expired or whose callers have left, at most once in

@@ -111,9 +111,11 @@ func (w *world) arrive(i int) {
 		panic(err)
 	}
 	l.hash = hash
-	if b := w.combiner.enter(waiter, l, charges, w.now); b != nil {
-		w.start([]*call{b})
+	own, others := w.combiner.enter(waiter, l, charges, w.now)
+	if own != nil {
+		w.start([]*call{own})
 	}
+	w.start(others)
 }
 
 // start notes calls that are made.
