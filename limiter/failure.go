@@ -13,9 +13,9 @@ import (
 // load off a store that fails, short enough to come back with it.
 const closedRetry = time.Second
 
-// failure returns the error of a store that could not decide, or nil if err is the
-// caller's: a mistake, or its own deadline or departure, also where the store has
-// foreseen that the deadline comes too early.
+// failure returns the error of a store that could not decide. It returns nil if err is
+// the caller's: a mistake, a caller that has left, or its own deadline, even one that
+// has not passed yet but that the store could not meet.
 func (l *Limiter) failure(ctx context.Context, err error) *StoreError {
 	if err == nil {
 		return nil
@@ -49,6 +49,19 @@ func (l *Limiter) warnDeadline(ctx context.Context) {
 			"requests are refused as cancelled, and OnError never answers for them: give callers "+
 			"more time than the store's timeout, or the store a shorter timeout")
 	}
+}
+
+// answered reports what the store has returned, and lets the failure policy answer if
+// that is a failure.
+func (q *request) answered(ctx context.Context, l *Limiter, start time.Time, err error) error {
+	failed := l.failure(ctx, err)
+	l.reportCall(start, err, failed)
+	if err == nil {
+		l.incident.answered(ctx, l)
+		return nil
+	}
+	q.event.Decision, err = q.fail(ctx, l, err, failed)
+	return err
 }
 
 // fail answers for a store that has returned err and could not decide, by the

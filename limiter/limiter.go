@@ -128,13 +128,7 @@ func (l *Limiter) take(ctx context.Context, q *request) error {
 	if !decided {
 		start := l.startTimer()
 		q.event.Decision, err = l.store.Take(ctx, q.charges)
-		failed := l.failure(ctx, err)
-		l.reportCall(start, err, failed)
-		if err != nil {
-			q.event.Decision, err = q.fail(ctx, l, err, failed)
-		} else {
-			l.incident.answered(ctx, l)
-		}
+		err = q.answered(ctx, l, start, err)
 	}
 	if l.observer.Decided != nil && q.event.Decision.Outcome != 0 {
 		l.decided(ctx, q, err)
@@ -156,13 +150,7 @@ func (l *Limiter) peek(ctx context.Context, q *request) error {
 	if !decided {
 		start := l.startTimer()
 		q.event.Decision, err = l.store.Peek(ctx, q.charges)
-		failed := l.failure(ctx, err)
-		l.reportCall(start, err, failed)
-		if err != nil {
-			q.event.Decision, err = q.fail(ctx, l, err, failed)
-		} else {
-			l.incident.answered(ctx, l)
-		}
+		err = q.answered(ctx, l, start, err)
 	}
 	return err
 }
