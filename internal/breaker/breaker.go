@@ -74,8 +74,8 @@ func (b *Breaker) Missed(began, now int64) (opened bool) {
 	return true
 }
 
-// Probe reports whether a probe may begin. Whoever is told so calls [Breaker.Probed]
-// at its end. Pauses double, with jitter, up to [MaxPause].
+// Probe reports whether a probe may begin. If it does, call [Breaker.Probed] when the
+// probe ends. Pauses double, with jitter, up to [MaxPause].
 func (b *Breaker) Probe(now int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

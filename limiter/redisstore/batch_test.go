@@ -519,8 +519,8 @@ func TestStore_OneNetworkLeavesRoomForOthers(t *testing.T) {
 	s.flush()
 }
 
-// While the server does not answer, whoever waits is told in time: by the policy if
-// it is the store's timeout that ends it, and not if it is its own deadline.
+// While the server does not answer, each request is answered in time: with a failure of
+// the store if the timeout ends it, and not if its own deadline does.
 func TestStore_WhoWaitsInVainIsToldInTime(t *testing.T) {
 	server := redistest.Start(t)
 	s := newCrowded(t, server, redisstore.Config{Timeout: 200 * time.Millisecond})
@@ -549,7 +549,7 @@ func TestStore_WhoWaitsInVainIsToldInTime(t *testing.T) {
 	assert.Less(t, time.Since(start), 200*time.Millisecond+500*time.Millisecond)
 }
 
-// A client that never returns holds at most a few calls, and whoever asks is told in
+// A client that never returns holds at most a few calls, and requests are answered in
 // time.
 func TestStore_CallsThatDoNotEndAreFew(t *testing.T) {
 	t.Parallel()

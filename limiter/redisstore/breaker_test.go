@@ -59,8 +59,8 @@ func TestStore_AServerThatDoesNotAnswerIsAskedNoMore(t *testing.T) {
 	}
 }
 
-// When the breaker opens, whoever waits is told at once, and what is in flight may have
-// run.
+// When the breaker opens, requests that wait are answered at once; those in flight may
+// have run.
 func TestStore_WhoWaitsIsToldWhenTheBreakerOpens(t *testing.T) {
 	server := redistest.Start(t)
 	s := newStore(t, newClient(t, server.Network, server.Addr), redisstore.Config{Timeout: time.Second})

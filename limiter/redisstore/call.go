@@ -40,13 +40,12 @@ type call struct {
 	ends  int64   // when the last of its requests does, in nanoseconds of the store's clock
 	began int64   // when it was made
 
-	cancel context.CancelFunc // for a call that may last longer than its requests; or nil
-
 	// Guarded by the lock of the combiner.
-	sent    bool  // it may have reached the server; who gets an answer before is not in it
-	written int64 // when it was sent last
-	lost    bool  // it has lost its slot
-	missed  bool  // the breaker knows that it had no answer in time
+	cancel  context.CancelFunc // of a call that may last longer than its requests; or nil
+	sent    bool               // it may have reached the server; who gets an answer before is not in it
+	written int64              // when it was sent last
+	lost    bool               // it has lost its slot
+	missed  bool               // the breaker knows that it had no answer in time
 }
 
 // outcome is what became of a call.

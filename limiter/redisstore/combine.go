@@ -61,8 +61,9 @@ func (c *combiner) free() bool { return c.slots < c.limit() && c.lost < maxLost 
 // turn returns when the next call may start. The first may at once, and the second if
 // there is little to do, or enough for a call. Otherwise one call of many requests costs
 // less than two of few: near a server the next waits for the one in flight, unless that
-// takes twice as long as usual. Far from it calls start at equal distances: if they bunched, the first requests
-// of a round trip would take all slots, and the others would wait for the rest of it.
+// takes twice as long as usual. Far from it calls start at equal distances: if they
+// bunched, the first requests of a round trip would take all slots, and the others would
+// wait for the rest of it.
 func (c *combiner) turn() int64 {
 	switch {
 	case c.slots == 0,
@@ -117,7 +118,7 @@ func (s *Store) ask(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if s.breaker.Open() {
+	if s.combiner.breaker.Open() {
 		s.probe()
 		return nil, errSilent
 	}
@@ -161,9 +162,13 @@ func (c *combiner) join(
 ) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.queue.empty() {
-		return false
-	}
+	return c.joinLocked(w, hash, v, instant, charges)
+}
+
+// joinLocked is join with the lock held.
+func (c *combiner) joinLocked(
+	w *waiter, hash uint64, v verb, instant int64, charges []limiter.Charge,
+) bool {
 	l := c.queue.line(hash, func(l *line) bool { return l.is(v, instant, charges) })
 	if l == nil || !l.add(w, charges) {
 		return false
@@ -183,12 +188,8 @@ func (c *combiner) enter(
 		l.add(w, charges)
 		return c.start([]*line{l}, now), nil
 	}
-	if l.verb != settle {
-		same := func(o *line) bool { return o.is(l.verb, l.instant, charges) }
-		if o := c.queue.line(l.hash, same); o != nil && o.add(w, charges) {
-			c.ring(w.ends)
-			return nil, nil
-		}
+	if l.verb != settle && c.joinLocked(w, l.hash, l.verb, l.instant, charges) {
+		return nil, nil
 	}
 	l.add(w, charges)
 	if !c.queue.add(l) && !(c.sweep(now) && c.queue.add(l)) {
@@ -316,10 +317,8 @@ func (c *combiner) giveUp(now int64) {
 
 // fail answers all who wait for the line.
 func (l *line) fail(err error) {
-	for _, r := range l.runs {
-		for w := r.first; w != nil; w = w.next {
-			w.fail(err)
-		}
+	for w := range l.waiters() {
+		w.fail(err)
 	}
 }
 
@@ -355,11 +354,9 @@ func (c *combiner) unsent(b *call) bool {
 	defer c.mu.Unlock()
 	b.sent = false
 	for _, l := range b.lines {
-		for _, r := range l.runs {
-			for w := r.first; w != nil; w = w.next {
-				if w.state.Load() == waiting {
-					return true
-				}
+		for w := range l.waiters() {
+			if w.state.Load() == waiting {
+				return true
 			}
 		}
 	}

@@ -38,12 +38,12 @@ func (s *Store) connect() {
 // probe asks whether the server answers again, if it is time to: at the request of a
 // caller, who does not wait for it.
 func (s *Store) probe() {
-	if !s.breaker.Probe(s.elapsed()) {
+	if !s.combiner.breaker.Probe(s.elapsed()) {
 		return
 	}
 	go func() {
 		answers := false
-		defer func() { s.breaker.Probed(answers) }()
+		defer func() { s.combiner.breaker.Probed(answers) }()
 		answers = s.reach()
 	}()
 }

@@ -72,8 +72,8 @@
 //
 // A connection of a *redis.Client whose call has timed out is given up at once, not
 // after ReadTimeout; see [Client]. Connections are made beside the calls that need
-// them: whoever waits is told in time, and the connection is ready for the next. So
-// where a new connection takes longer than Config.Timeout (a far server, TLS), the first
+// them: a request that waits is answered in time, and the connection is ready for the
+// next. So if a new connection takes longer than Config.Timeout (a far server, TLS), the first
 // requests fail; MinIdleConns makes connections before. Nothing goes on without calls. A
 // caller whose context is cancelled while it makes a call itself may wait for the rest
 // of the timeout.

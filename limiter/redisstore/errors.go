@@ -17,14 +17,9 @@ import (
 // nothing.
 var errLate = errors.New("redisstore: the server ran the script after its deadline")
 
-// errOverload is the cause of an overload.
-var errOverload = &limiter.StoreError{Reason: storekit.Overload, Err: overload{}}
-
-type overload struct{}
-
-func (overload) Error() string {
-	return "redisstore: more requests wait than the server can answer in time"
-}
+// errOverload is the error of a request that is not sent because of those before it.
+var errOverload = &limiter.StoreError{Reason: storekit.Overload,
+	Err: errors.New("redisstore: more requests wait than the server can answer in time")}
 
 // errNoAnswer is the error of a request that waited while calls had no answer.
 var errNoAnswer = &limiter.StoreError{Reason: storekit.Timeout,

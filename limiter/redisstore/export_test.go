@@ -51,13 +51,12 @@ func (s *Store) Bound(places, perOwner, work int) {
 func (s *Store) Slots(n int) { s.combiner.maxSlots = n }
 
 // Open reports whether the breaker is open.
-func (s *Store) Open() bool { return s.breaker.Open() }
+func (s *Store) Open() bool { return s.combiner.breaker.Open() }
 
 // NeverOpen makes the breaker one that never opens, for tests of what waits and what
 // is lost while a server hangs.
 func (s *Store) NeverOpen() {
-	s.breaker = breaker.New(1000 * time.Hour)
-	s.combiner.breaker = s.breaker
+	s.combiner.breaker = breaker.New(1000 * time.Hour)
 }
 
 // RoundTrip returns the smoothed round trip.

@@ -61,7 +61,7 @@ func (g *gate) pass() {
 	g.open = make(chan struct{})
 }
 
-// Who is told that nothing ran is not in the batch, though it is sent later.
+// A request that was answered with timeout does not run, though its batch is sent later.
 func TestStore_NothingRunsAfterATimeout(t *testing.T) {
 	server := redistest.Start(t)
 	daily := limiter.PerDay(100)

@@ -1,14 +1,15 @@
 package redisstore
 
 import (
+	"iter"
 	"sync/atomic"
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
 
-// waiter is one request, from its arrival to its answer. Who waits, who answers and
-// what watches the time agree by its state, so that it gets one answer.
+// waiter is one request, from its arrival to its answer. Its state decides between the
+// caller that leaves, the call that ends and the timer, so that it gets one answer.
 type waiter struct {
 	ends   int64 // when the store's timeout has passed, in nanoseconds of the store's clock
 	leaves int64 // the caller's own deadline
@@ -200,8 +201,8 @@ func (q *queue) close(l *line) {
 	}
 }
 
-// batch returns the lines of the next call. Who has left is not in it, and who cannot
-// be answered within margin from now on is told.
+// batch returns the lines of the next call. It leaves out requests whose callers have
+// left, and answers those that have no more than margin left.
 func (q *queue) batch(now, margin int64) (lines []*line) {
 	work, bytes := 0, 0
 	fill := func(t *turns, part int) { // a line, and up to so many halves of the batch
@@ -230,8 +231,8 @@ func (q *queue) batch(now, margin int64) (lines []*line) {
 	return lines
 }
 
-// expire tells all whose time has passed, forgets lines of which all have left, and
-// returns when the next is due, or 0.
+// expire answers the requests whose time has passed, drops lines without a request, and
+// returns when the next request is due, or 0.
 func (q *queue) expire(now int64) (next int64) {
 	for _, t := range []*turns{&q.settles, &q.requests} {
 		for _, b := range t.owners {
@@ -267,6 +268,19 @@ func (q *queue) each(f func(*line)) {
 	}
 }
 
+// waiters yields the requests of a line.
+func (l *line) waiters() iter.Seq[*waiter] {
+	return func(yield func(*waiter) bool) {
+		for _, r := range l.runs {
+			for w := r.first; w != nil; w = w.next {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // sooner returns the sooner of two instants, of which 0 is none.
 func sooner(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
@@ -275,8 +289,8 @@ func sooner(a, b int64) int64 {
 	return a
 }
 
-// trim takes out of the line who has left, and who cannot be answered within margin
-// from now on: those are told. The caller's own deadline is no failure of the store.
+// trim takes requests out of the line: those whose callers have left or that have an
+// answer, and those that have no more than margin left, which it answers.
 func (l *line) trim(now, margin int64, late *limiter.StoreError) {
 	runs := l.runs[:0]
 	for _, r := range l.runs {

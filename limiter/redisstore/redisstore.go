@@ -70,7 +70,6 @@ type Store struct {
 	slack    int64 // how long keys outlive their accounts
 	now      func() time.Time
 	clock    serverClock
-	breaker  *breaker.Breaker
 	combiner combiner
 	waiters  sync.Pool
 
@@ -118,9 +117,8 @@ func New(client Client, cfg Config) (*Store, error) {
 		clock:    serverClock{start: time.Now()},
 	}
 	s.client, s.bounded = bounded(client, cfg.Timeout)
-	s.breaker = breaker.New(cfg.Timeout)
 	s.combiner = combiner{
-		breaker: s.breaker, crowded: func() bool { return poolIsUsedUp(client) },
+		breaker: breaker.New(cfg.Timeout), crowded: func() bool { return poolIsUsedUp(client) },
 		epoch: s.clock.start, timeout: int64(cfg.Timeout), maxSlots: slotsOf(client), queue: newQueue(),
 	}
 	s.combiner.timer = time.AfterFunc(time.Hour, s.watch)
@@ -191,7 +189,7 @@ func poolIsUsedUp(client Client) bool {
 // Capabilities says that the store can fail, so every budget on it needs an OnError,
 // and how limiters reset accounts; see [limiter.Capabilities].
 func (s *Store) Capabilities() limiter.Capabilities {
-	return limiter.Capabilities{Name: "redis", Reset: s.Reset, BreakerOpen: s.breaker.Open}
+	return limiter.Capabilities{Name: "redis", Reset: s.Reset, BreakerOpen: s.combiner.breaker.Open}
 }
 
 // Check says whether the server can hold l exactly: valid, and in numbers below

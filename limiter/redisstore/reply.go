@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"encoding/binary"
 	"math"
 	"strings"
 	"time"
@@ -174,11 +175,7 @@ func (n *numbers) within(low, high int64) int64 {
 	if text == "" {
 		return low
 	}
-	bits := uint64(0)
-	for i := range 8 {
-		bits |= uint64(text[i]) << (8 * i)
-	}
-	f := math.Float64frombits(bits)
+	f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text)))
 	if f != math.Trunc(f) || math.Abs(f) > most || int64(f) < low || int64(f) > high {
 		n.bad = true
 		return low
