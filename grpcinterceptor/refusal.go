@@ -48,11 +48,11 @@ func (r *refusal) final() *refusal {
 
 // refusal returns the answer to a call that is refused, or nil if it is allowed.
 func (i *Interceptor) refusal(ctx context.Context, r *limiter.Request, err error) *refusal {
-	_, storeFailed := errors.AsType[*limiter.StoreError](err)
+	store, storeFailed := errors.AsType[*limiter.StoreError](err)
 	switch {
 	case r.Decision.Allowed():
 		return nil
-	case err == nil:
+	case err == nil, storeFailed && store.Policy == limiter.Local:
 		return i.exhausted(ctx, r)
 	// Checked before the context's own errors, because the error of a store may wrap one.
 	case storeFailed:

@@ -30,10 +30,10 @@ import (
 // not nil: the budgets of a store that failed may be Open. A refusal is one of
 //
 //   - err is [ErrNobody]: ask the caller to authenticate.
-//   - err is a *[StoreError]: the service cannot decide. The caller may come back
-//     after Decision.RetryAfter.
-//   - err is another error: see [Limiter.Take]. If it is the context's, nobody
-//     reads the answer.
+//   - err is a *[StoreError] whose Policy is not [Local]: the service cannot decide.
+//     The caller may come back after Decision.RetryAfter.
+//   - err is not nil and no *[StoreError]: see [Limiter.Take]. If it is the context's,
+//     nobody reads the answer.
 //   - Decision.Outcome is [Deny]: the caller may come back after
 //     Decision.RetryAfter. Named, Shown and Unavailable say what to tell it.
 //   - Decision.Outcome is [Never]: the caller must not come back with this request.
@@ -201,6 +201,9 @@ func (a *Adapter) Take(ctx context.Context, r *Request) (context.Context, error)
 		l.answered(r) // an allowed rest was counted with the earlier part
 	}
 	switch {
+	case answeredLocally(err) && !allowed:
+		q.describe(r)
+		r.Shown, r.Next = false, 0 // it is the state of a share
 	case err != nil || allowed && !r.WantState:
 	case q.part && r.Decision.Outcome == Deny && r.Decision.Budget != "":
 		l.describeRest(ctx, q, r)
@@ -287,6 +290,7 @@ func (l *Limiter) answered(r *Request) {
 const (
 	outcomeUnauthenticated = "unauthenticated"
 	outcomeCanceled        = "canceled"
+	outcomeLocal           = "error_local"
 	outcomeOpen            = "error_open"
 	outcomeClosed          = "error_closed"
 	outcomeSkipped         = "skipped"
@@ -294,12 +298,14 @@ const (
 
 // outcome returns the label of a request that was decided, or could not be.
 func outcome(d *Decision, err error) string {
-	_, storeFailed := errors.AsType[*StoreError](err)
+	store, storeFailed := errors.AsType[*StoreError](err)
 	switch {
 	case err == nil:
 		return d.Outcome.String()
 	// Before the context's own errors: a store's timeout is not the caller's.
-	case storeFailed && d.Allowed():
+	case storeFailed && store.Policy == Local:
+		return outcomeLocal
+	case storeFailed && store.Policy == Open:
 		return outcomeOpen
 	case storeFailed:
 		return outcomeClosed

@@ -15,8 +15,8 @@ import (
 type FailurePolicy uint8
 
 const (
-	// Local lets a stand-in in this process decide. No store has one yet: until
-	// then it refuses, as Closed does.
+	// Local lets this process decide by its share of the limit, in memory of its own.
+	// A store that can fail needs a local side for it: see package resilient.
 	Local FailurePolicy = iota + 1
 	// Open allows.
 	Open
@@ -25,13 +25,23 @@ const (
 	Closed
 )
 
-// stricter reports whether b answers for a store that failed rather than other:
-// Closed before Local, and then the first by name.
-func (b *budget) stricter(other *budget) bool {
-	if b.OnError != other.OnError {
-		return b.OnError == Closed || b.OnError == 0 && other.OnError == Local
+// stricter returns the stricter of two policies: [Closed], then [Local], then [Open].
+func stricter(a, b FailurePolicy) FailurePolicy {
+	if a == Closed || b == Open {
+		return a
 	}
-	return b.Name < other.Name
+	return b
+}
+
+// policy returns how b answers for a store that failed. A store that never fails needs
+// no policy; if it does fail, a budget is Closed.
+func (l *Limiter) policy(b *budget) FailurePolicy {
+	switch {
+	case b.OnError == Local && l.can.Local != nil, b.OnError == Open:
+		return b.OnError
+	default:
+		return Closed
+	}
 }
 
 // Budget is a named limit and its scope: which parts of a request make its key.
@@ -186,8 +196,15 @@ func (b *budget) validate(s Store) error {
 			"without ByTenant, ByPrincipal and ByWorkload, or false")
 	case b.OnError > Closed:
 		return wrong("OnError", uint8(b.OnError), "want Local, Open or Closed")
-	case b.OnError == 0 && !capabilities(s).NeverFails:
-		return wrong("OnError", "unset", "the store can fail: want Closed or Open")
+	}
+	if can := capabilities(s); !can.NeverFails {
+		switch {
+		case b.OnError == 0:
+			return wrong("OnError", "unset", "the store can fail: want Local, Open or Closed")
+		case b.OnError == Local && can.Local == nil:
+			return wrong("OnError", "Local", "the store has no local side: want one made by "+
+				"resilient.New, or Open or Closed")
+		}
 	}
 	if err := b.Limit.Validate(); err != nil {
 		return err

@@ -30,6 +30,14 @@ type Capabilities struct {
 	// BreakerOpen reports whether the store asks its server no more for now, because it
 	// does not answer. Nil means that the store always asks.
 	BreakerOpen func() bool
+	// Local decides in this process for budgets whose OnError is [Local], while the
+	// store fails. Its charges have the limit that Share returns, so it keeps the share
+	// of this process. Nil means that no budget can have OnError [Local].
+	Local Store
+	// Share returns the limit in Local for an account with the limit l; perRequest
+	// says that every cost is 1. An error means that there is no share now; then the
+	// budget answers as [Closed] does. It must be set if Local is.
+	Share func(l Limit, perRequest bool) (Limit, error)
 }
 
 // capabilities returns what a store says of itself, with a name.

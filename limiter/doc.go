@@ -71,7 +71,8 @@
 //
 // A refusal changes no balance. If a store cannot decide, the strictest
 // [FailurePolicy] of the budgets that apply answers, and the error is a
-// *[StoreError]. Only the service gives tokens back, by [Settle],
+// *[StoreError], which names the policy. [Local] needs a store made by package
+// resilient. Only the service gives tokens back, by [Settle],
 // [Reservation.Settle], [Reservation.Cancel] and [Limiter.Reset]; nothing that a
 // caller does gives any back.
 //
@@ -95,7 +96,8 @@
 //   - store-failed: the store did not decide, and OnError did. Logged when that begins,
 //     and once a minute while it lasts, with the number of failures since it began.
 //   - store-recovered: the store decides again, and has not failed for a second; with the
-//     number of failures, and the time from the first to the last. Logged at level INFO.
+//     number of failures, the time from the first to the last, and how many requests
+//     each policy has answered. Logged at level INFO.
 //
 // # Stability
 //

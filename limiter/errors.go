@@ -93,10 +93,14 @@ const (
 // answer of the failure policy already.
 type StoreError struct {
 	// Reason is the metric label: "timeout", "overload", "unavailable", "ambiguous" or
-	// "other".
-	// Package storekit says what each means.
+	// "other". Package storekit says what each means.
 	Reason string
 	Err    error // the cause
+	// Policy is the one that made the Decision: [Local], [Open] or [Closed]. Only a
+	// Limiter sets it.
+	Policy FailurePolicy
+
+	store *StoreError // as the store returned it
 }
 
 // Error names the reason and the cause.
@@ -104,5 +108,18 @@ func (e *StoreError) Error() string {
 	return fmt.Sprintf("limiter: store %s: %v", e.Reason, e.Err)
 }
 
-// Unwrap returns the cause.
-func (e *StoreError) Unwrap() error { return e.Err }
+// Unwrap returns the error of the store, if it returned a *StoreError itself, and
+// otherwise the cause.
+func (e *StoreError) Unwrap() error {
+	if e.store != nil {
+		return e.store
+	}
+	return e.Err
+}
+
+// answeredLocally reports whether a decision with the error err is that of the local side
+// of a store.
+func answeredLocally(err error) bool {
+	store, failed := errors.AsType[*StoreError](err)
+	return failed && store.Policy == Local
+}

@@ -38,7 +38,7 @@ func (l *Limiter) failure(ctx context.Context, err error) *StoreError {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return nil
 	default:
-		return &StoreError{"other", err}
+		return &StoreError{Reason: "other", Err: err}
 	}
 }
 
@@ -52,46 +52,63 @@ func (l *Limiter) warnDeadline(ctx context.Context) {
 }
 
 // answered reports what the store has returned, and lets the failure policy answer if
-// that is a failure.
-func (q *request) answered(ctx context.Context, l *Limiter, start time.Time, err error) error {
+// that is a failure. local asks the local side of the store what the store was asked.
+func (q *request) answered(
+	ctx context.Context, l *Limiter, start time.Time, err error, local storeCall,
+) error {
 	failed := l.failure(ctx, err)
 	l.reportCall(start, err, failed)
 	if err == nil {
 		l.incident.answered(ctx, l)
 		return nil
 	}
-	q.event.Decision, err = q.fail(ctx, l, err, failed)
+	q.event.Decision, err = q.fail(ctx, l, err, failed, local)
 	return err
 }
+
+// storeCall is the method Take or Peek of a store.
+type storeCall = func(Store, context.Context, []Charge) (Decision, error)
 
 // fail answers for a store that has returned err and could not decide, by the
 // strictest policy. If the caller is gone, there is nobody to answer.
 func (q *request) fail(
-	ctx context.Context, l *Limiter, err error, store *StoreError,
+	ctx context.Context, l *Limiter, err error, store *StoreError, local storeCall,
 ) (Decision, error) {
 	if store == nil {
 		return Decision{}, err
 	}
-	l.incident.failed(ctx, l, store)
+	// A copy, because a store may return one error to many callers.
+	answer := &StoreError{Reason: store.Reason, Err: store.Err, store: store}
 	if err := ctx.Err(); err != nil {
+		l.incident.failed(ctx, l, answer)
 		return Decision{}, err
 	}
-	strictest := -1
+	answer.Policy = Open
+	for _, b := range q.budgets {
+		if !b.Shadow {
+			answer.Policy = stricter(answer.Policy, l.policy(b))
+		}
+	}
+	d := Decision{Outcome: Allow}
+	if answer.Policy == Local {
+		d, answer.Policy = q.local(ctx, l, local)
+	} else if answer.Policy == Closed {
+		d = q.closed(l)
+	}
+	l.incident.failed(ctx, l, answer)
+	return d, answer
+}
+
+// closed returns the refusal of a store that failed, by the first budget by name that
+// is Closed.
+func (q *request) closed(l *Limiter) Decision {
+	d := Decision{Outcome: Deny, RetryAfter: closedRetry}
 	for i, b := range q.budgets {
-		if b.Shadow || b.OnError == Open {
-			continue
-		}
-		if strictest < 0 || b.stricter(q.budgets[strictest]) {
-			strictest = i
+		if !b.Shadow && l.policy(b) == Closed && (d.Budget == "" || b.Name < d.Budget) {
+			d.Budget, d.Limit = b.Name, q.charges[i].Limit
 		}
 	}
-	if strictest < 0 {
-		return Decision{Outcome: Allow}, store
-	}
-	return Decision{
-		Outcome: Deny, Budget: q.budgets[strictest].Name, Limit: q.charges[strictest].Limit,
-		RetryAfter: closedRetry,
-	}, store
+	return d
 }
 
 // startTimer returns the time, if the observer wants to know how long the store takes.
@@ -125,6 +142,7 @@ type incident struct {
 	latest   time.Time // failure
 	logged   time.Time
 	failures int64
+	answers  [Closed + 1]int64 // by policy; 0: the caller was gone
 }
 
 const calm = time.Second
@@ -134,10 +152,11 @@ func (i *incident) failed(ctx context.Context, l *Limiter, err *StoreError) {
 	now := time.Now()
 	begins := !i.lasts.Load()
 	if begins {
-		i.began, i.failures = now, 0
+		i.began, i.failures, i.answers = now, 0, [Closed + 1]int64{}
 		i.lasts.Store(true)
 	}
 	i.failures++
+	i.answers[err.Policy]++
 	i.latest = now
 	due := begins || now.Sub(i.logged) >= time.Minute
 	if due {
@@ -158,13 +177,15 @@ func (i *incident) answered(ctx context.Context, l *Limiter) {
 	}
 	i.mu.Lock()
 	ends := i.lasts.Load() && time.Since(i.latest) >= calm
-	failures, lasted := i.failures, i.latest.Sub(i.began)
+	failures, lasted, answers := i.failures, i.latest.Sub(i.began), i.answers
 	if ends {
 		i.lasts.Store(false)
 	}
 	i.mu.Unlock()
 	if ends {
 		l.logCode(ctx, slog.LevelInfo, "store-recovered", "store available again; it decides",
-			slog.Int64("failures", failures), slog.Duration("lasted", lasted))
+			slog.Int64("failures", failures), slog.Duration("lasted", lasted),
+			slog.Int64("local", answers[Local]), slog.Int64("open", answers[Open]),
+			slog.Int64("closed", answers[Closed]))
 	}
 }

@@ -170,32 +170,37 @@ func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
 	budgets[1].OnError = limiter.Closed
 	l, err := limiter.New(&fallible{can: true}, budgets, limiter.Config{})
 	require.NoError(t, err)
-	budgets[1].OnError = 0
-	require.ErrorAs(t, l.Reload(budgets), &config, "and so at a reload")
+	for _, policy := range []limiter.FailurePolicy{0, limiter.Local} {
+		budgets[1].OnError = policy
+		require.ErrorAs(t, l.Reload(budgets), &config, "and so at a reload")
+	}
+	assert.ErrorContains(t, config, "resilient.New")
 }
 
-func TestLimiter_ClosedIsNamedBeforeLocal(t *testing.T) {
+// A store that said it never fails may still do so: then a budget is Closed whose policy
+// is not set, and one with Local, since there is no local side.
+func TestLimiter_TheFirstClosedBudgetIsNamed(t *testing.T) {
 	const unset = limiter.FailurePolicy(0)
 	for _, test := range []struct {
 		a, b, c limiter.FailurePolicy
 		want    string
 	}{
-		{limiter.Local, limiter.Closed, limiter.Closed, "b"},
-		{limiter.Closed, limiter.Local, limiter.Closed, "a"},
-		{limiter.Local, unset, limiter.Local, "b"},
-		{unset, limiter.Local, unset, "a"},
-		{unset, limiter.Closed, limiter.Local, "b"},
-		{limiter.Closed, unset, limiter.Local, "a"},
-		{limiter.Open, limiter.Local, limiter.Open, "b"},
+		{limiter.Closed, limiter.Closed, limiter.Closed, "a"},
+		{limiter.Open, limiter.Closed, limiter.Closed, "b"},
+		{limiter.Open, limiter.Closed, unset, "b"},
+		{limiter.Open, unset, limiter.Closed, "b"},
+		{limiter.Open, limiter.Open, limiter.Local, "c"},
 	} {
 		store := &fallible{failing: failing{err: errors.New("down")}}
 		l := limiter.Must(limiter.New(store, []limiter.Budget{
-			{Name: "a", Limit: limiter.PerHour(1), OnError: test.a},
-			{Name: "b", Limit: limiter.PerHour(2), OnError: test.b},
 			{Name: "c", Limit: limiter.PerHour(3), OnError: test.c},
+			{Name: "b", Limit: limiter.PerHour(2), OnError: test.b},
+			{Name: "a", Limit: limiter.PerHour(1), OnError: test.a},
 		}, limiter.Config{}))
 		d, err := l.Take(background, alice, 1)
-		require.Error(t, err)
+		var failed *limiter.StoreError
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, limiter.Closed, failed.Policy)
 		assert.Equal(t, limiter.Deny, d.Outcome)
 		assert.Equal(t, test.want, d.Budget, "%+v", test)
 	}

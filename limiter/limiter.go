@@ -128,7 +128,7 @@ func (l *Limiter) take(ctx context.Context, q *request) error {
 	if !decided {
 		start := l.startTimer()
 		q.event.Decision, err = l.store.Take(ctx, q.charges)
-		err = q.answered(ctx, l, start, err)
+		err = q.answered(ctx, l, start, err, Store.Take)
 	}
 	if l.observer.Decided != nil && q.event.Decision.Outcome != 0 {
 		l.decided(ctx, q, err)
@@ -150,7 +150,7 @@ func (l *Limiter) peek(ctx context.Context, q *request) error {
 	if !decided {
 		start := l.startTimer()
 		q.event.Decision, err = l.store.Peek(ctx, q.charges)
-		err = q.answered(ctx, l, start, err)
+		err = q.answered(ctx, l, start, err, Store.Peek)
 	}
 	return err
 }

@@ -29,6 +29,10 @@ type Observer struct {
 	// in its [Capabilities], the time that it took, and the reason of its
 	// *[StoreError], which is empty if the store has decided.
 	StoreCalled func(limiter, store string, took time.Duration, reason string)
+	// SettleLost is called when a store fails to correct a reservation: what was
+	// reserved stands, or the outcome is unknown. If the service tries again, as
+	// [Reservation] allows it to, each failure is reported.
+	SettleLost func(limiter, store string)
 }
 
 // DecisionEvent is one decision, with everything that it was made from.
@@ -42,8 +46,10 @@ type DecisionEvent struct {
 	// call. If no account was needed, such as for a blocked caller, it has at most
 	// those shadow budgets.
 	Charges []Charge
-	// Err is nil, or the *[StoreError] because of which a failure policy decided;
-	// then the results of the charges mean nothing.
+	// Err is nil, or the *[StoreError] because of which a failure policy decided. If
+	// its Policy is [Local], Charges are those that the local side of the store has
+	// decided, with the limits that they have there; otherwise the results of the
+	// charges mean nothing.
 	Err error
 }
 
@@ -53,7 +59,7 @@ type RequestEvent struct {
 	Transport string // such as "http" or "grpc"
 	Route     string // the registered pattern, or "unmatched"
 	// Outcome is "allow", "deny", "never", "unauthenticated", "canceled",
-	// "error_open", "error_closed" or "skipped".
+	// "error_local", "error_open", "error_closed" or "skipped".
 	Outcome string
 }
 
@@ -84,6 +90,11 @@ func (o Observer) And(other Observer) Observer {
 			func(limiter, store string, took time.Duration, reason string) {
 				o.StoreCalled(limiter, store, took, reason)
 				other.StoreCalled(limiter, store, took, reason)
+			}),
+		SettleLost: both(o.SettleLost, other.SettleLost,
+			func(limiter, store string) {
+				o.SettleLost(limiter, store)
+				other.SettleLost(limiter, store)
 			}),
 	}
 }

@@ -79,11 +79,11 @@ func TestLimiter_LogsTheEndOfEachIncident(t *testing.T) {
 		o.store.err = errors.New("no answer")
 		assert.Equal(t, []string{"store-failed 1"}, during(2*time.Second))
 		o.store.err = nil
-		assert.Equal(t, []string{"store-recovered 20 lasted=1.9s"}, during(2*time.Second))
+		assert.Equal(t, []string{"store-recovered 20 lasted=1.9s local=0 open=20 closed=0"}, during(2*time.Second))
 		o.store.err = errors.New("connection refused")
 		assert.Equal(t, []string{"store-failed 1", "store-failed 601"}, during(70*time.Second))
 		o.store.err = nil
-		assert.Equal(t, []string{"store-recovered 700 lasted=1m9.9s"}, during(time.Minute))
+		assert.Equal(t, []string{"store-recovered 700 lasted=1m9.9s local=0 open=700 closed=0"}, during(time.Minute))
 		o.store.err = errors.New("again")
 		assert.Equal(t, []string{"store-failed 1"}, during(time.Second))
 	})

@@ -19,6 +19,9 @@ import (
 // been made, so the reservation counts as settled, and no token is ever given back
 // twice. While one call is in flight, others return [ErrReceipt].
 //
+// What was reserved in the local side of a store that failed is settled only there, also
+// when the store is back.
+//
 // A token bucket refills while reservations are open, and what they give back can
 // be spent on top. Over any span T a token bucket therefore admits at most
 //
@@ -43,8 +46,9 @@ type Reservation struct {
 	// allowed.
 	Decision Decision
 
-	store Store
-	held  []held
+	limiter *Limiter
+	local   bool // taken in the local side of the store
+	held    []held
 	group *group // of all reservations of one request; nil if nothing is reserved
 	own   group  // the group of a request with one reservation
 }
@@ -85,11 +89,11 @@ func (l *Limiter) Reserve(ctx context.Context, c Caller, cost int64) (*Reservati
 
 func (l *Limiter) reserve(ctx context.Context, q *request) (*Reservation, error) {
 	err := l.take(ctx, q)
-	r := &Reservation{store: l.store, Decision: q.event.Decision}
+	r := &Reservation{limiter: l, Decision: q.event.Decision, local: answeredLocally(err)}
 	if !r.Decision.Allowed() {
 		return r, err
 	}
-	if err == nil { // a Take that failed has no receipts to rely on
+	if err == nil || r.local { // a Take that failed has no receipts to rely on
 		r.keep(q)
 	}
 	r.group = &r.own
@@ -239,7 +243,16 @@ func (r *Reservation) correct(ctx context.Context, charges []Charge) error {
 	if !slices.ContainsFunc(charges, func(c Charge) bool { return c.Cost != 0 }) {
 		return nil
 	}
-	return r.store.Settle(context.WithoutCancel(ctx), charges)
+	l := r.limiter
+	store := l.store
+	if r.local {
+		store = l.can.Local
+	}
+	err := store.Settle(context.WithoutCancel(ctx), charges)
+	if _, failed := errors.AsType[*StoreError](err); failed && l.observer.SettleLost != nil {
+		l.observer.SettleLost(l.name, l.can.Name)
+	}
+	return err
 }
 
 // changedNothing reports whether a Settle that failed with err has certainly

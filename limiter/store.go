@@ -37,6 +37,7 @@ type Receipt struct {
 	Taken int64  // tokens
 	Place uint64 // which account: a number of the store's own
 	Valid bool   // false: nothing was taken, or it is settled already
+	Local bool   // taken in the local side of a store; see [Capabilities]
 }
 
 // Store keeps accounts. Package storetest is this promise as a test suite; the

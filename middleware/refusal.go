@@ -48,10 +48,11 @@ func (m *Middleware) refuse(
 // fill sets the status of a refusal, and what it states.
 func (m *Middleware) fill(f *refusal, req *limiter.Request) {
 	err := f.err
-	_, storeFailed := errors.AsType[*limiter.StoreError](err)
+	store, storeFailed := errors.AsType[*limiter.StoreError](err)
 	switch {
-	case err == nil:
+	case err == nil, storeFailed && store.Policy == limiter.Local:
 		f.status, f.kind = http.StatusTooManyRequests, quotaExceeded
+		f.outcome, f.err = req.Decision.Outcome.String(), nil
 		f.decision, f.named, f.shown, f.next = req.Decision, req.Named, req.Shown, req.Next
 		if f.outcome == deny {
 			f.wait = m.later(max(req.Decision.RetryAfter, 1))
