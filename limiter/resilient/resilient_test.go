@@ -1,0 +1,150 @@
+package resilient_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/resilient"
+	"github.com/ration-go/ration/limiter/storetest"
+)
+
+// While the shared store decides, the promise is that of the shared store: both where it
+// bounds its calls by itself, and where they are bounded here.
+func TestStore_KeepsThePromise(t *testing.T) {
+	for name, wrap := range map[string]func(*memstore.Store) limiter.Store{
+		"bounds its calls": func(s *memstore.Store) limiter.Store { return &shared{Store: s} },
+		"does not":         func(s *memstore.Store) limiter.Store { return struct{ limiter.Store }{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB, now func() time.Time) limiter.Store {
+					s, err := resilient.New(wrap(newMemory(t, now)), newMemory(t, now), resilient.Config{
+						Replicas: func() int { return 2 }, Timeout: time.Minute,
+					})
+					require.NoError(t, err)
+					return s
+				},
+			})
+		})
+	}
+}
+
+func TestNew_SaysWhatIsWrong(t *testing.T) {
+	one := func() int { return 1 }
+	memory := newMemory(t, nil)
+	for want, f := range map[string]func() (*resilient.Store, error){
+		"resilient: Shared: want a store, not nil": func() (*resilient.Store, error) {
+			return resilient.New(nil, memory, resilient.Config{Replicas: one})
+		},
+		"resilient: Local: want a store, not nil": func() (*resilient.Store, error) {
+			return resilient.New(memory, (*memstore.Store)(nil), resilient.Config{Replicas: one})
+		},
+		"resilient: Local: want a store of its own": func() (*resilient.Store, error) {
+			return resilient.New(memory, memory, resilient.Config{Replicas: one})
+		},
+		"resilient: Config.Replicas: want a function": func() (*resilient.Store, error) {
+			return resilient.New(memory, newMemory(t, nil), resilient.Config{})
+		},
+		"resilient: Config.MaxCost = -1: want": func() (*resilient.Store, error) {
+			return resilient.New(memory, newMemory(t, nil), resilient.Config{Replicas: one, MaxCost: -1})
+		},
+		"resilient: Config.Timeout = 1ns: want": func() (*resilient.Store, error) {
+			return resilient.New(memory, newMemory(t, nil), resilient.Config{Replicas: one, Timeout: 1})
+		},
+	} {
+		s, err := f()
+		var config *limiter.ConfigError
+		require.ErrorAs(t, err, &config, want)
+		assert.ErrorContains(t, err, want)
+		assert.Nil(t, s)
+	}
+	_, err := limiter.New(&resilient.Store{}, []limiter.Budget{{Name: "a", Limit: limiter.PerHour(1)}},
+		limiter.Config{})
+	assert.ErrorContains(t, err, "resilient.New")
+}
+
+// What the shared store can do, the store in front of it can do.
+func TestCapabilities_AreThoseOfTheSharedStore(t *testing.T) {
+	memory := newMemory(t, nil)
+	front, err := resilient.New(memory, newMemory(t, nil),
+		resilient.Config{Replicas: func() int { return 1 }})
+	require.NoError(t, err)
+	can := front.Capabilities()
+	assert.Equal(t, "memory", can.Name)
+	assert.True(t, can.NeverFails)
+	assert.NotNil(t, can.Reset)
+	assert.NotNil(t, can.Plan)
+	assert.NotNil(t, can.Local)
+	_, _ = front.Take(background, []limiter.Charge{
+		{Key: limiter.Key{Budget: "a"}, Limit: limiter.PerHour(1), Cost: 1}})
+	live, _ := can.Accounts()
+	assert.EqualValues(t, 1, live)
+	assert.Error(t, front.Check(limiter.Limit{}))
+
+	front, err = resilient.New(struct{ limiter.Store }{memory}, newMemory(t, nil),
+		resilient.Config{Replicas: func() int { return 1 }})
+	require.NoError(t, err)
+	can = front.Capabilities()
+	assert.Empty(t, can.Name)
+	assert.False(t, can.NeverFails)
+	assert.Nil(t, can.Reset)
+	assert.NotNil(t, can.Plan, "that of the local store")
+	assert.False(t, can.BreakerOpen())
+}
+
+// A receipt is settled where it was taken, and nowhere else.
+func TestSettle_KnowsWhoseReceiptItIs(t *testing.T) {
+	p := newProcess(t, 2, limiter.Budget{Name: "a", Limit: limiter.PerHour(10), OnError: limiter.Local})
+	side := p.store.Capabilities().Local
+	charge := func(name string) []limiter.Charge {
+		return []limiter.Charge{{Key: limiter.Key{Budget: name}, Limit: limiter.PerHour(10), Cost: 4}}
+	}
+	left := func(s limiter.Store, c limiter.Charge) int64 {
+		c.Cost = 0
+		d, err := s.Peek(background, []limiter.Charge{c})
+		require.NoError(t, err)
+		return d.Remaining
+	}
+	here, there := charge("a"), charge("a")
+	for s, c := range map[limiter.Store][]limiter.Charge{side: here, p.store: there} {
+		_, err := s.Take(background, c)
+		require.NoError(t, err)
+		c[0].Cost = -1
+	}
+	require.ErrorIs(t, side.Settle(background, there), limiter.ErrReceipt)
+	require.ErrorIs(t, p.store.Settle(background, []limiter.Charge{here[0], there[0]}),
+		limiter.ErrReceipt, "no request is taken in two stores")
+	assert.EqualValues(t, 6, left(side, here[0]))
+	assert.EqualValues(t, 6, left(p.store, there[0]))
+
+	require.NoError(t, p.store.Settle(background, here))
+	assert.EqualValues(t, 7, left(side, here[0]))
+	assert.EqualValues(t, 6, left(p.store, there[0]))
+	require.NoError(t, p.store.Settle(background, there))
+	assert.EqualValues(t, 7, left(p.store, there[0]))
+	for _, c := range [][]limiter.Charge{here, there} {
+		assert.ErrorIs(t, p.store.Settle(background, c), limiter.ErrReceipt)
+	}
+}
+
+// Construction does no I/O, requests follow the policies, and nothing has to be
+// restarted.
+func TestStore_StartsWhileTheSharedStoreIsDown(t *testing.T) {
+	s := newShared(t)
+	s.down.Store(true)
+	p := newProcessWith(t, s, limiter.Config{Logger: quiet},
+		resilient.Config{Replicas: func() int { return 5 }},
+		limiter.Budget{Name: "a", Limit: limiter.PerHour(10), OnError: limiter.Local})
+	d, policy := p.take(t, 1)
+	assert.Equal(t, limiter.Allow, d.Outcome)
+	assert.Equal(t, limiter.Local, policy)
+	s.down.Store(false)
+	d, policy = p.take(t, 1)
+	assert.EqualValues(t, 9, d.Remaining, "nothing is charged afterwards")
+	assert.Zero(t, policy)
+}
