@@ -14,7 +14,11 @@
 //
 //	ration_decision_duration_seconds{limiter,store}
 //	ration_store_errors_total{limiter,store,reason}
+//	ration_settles_lost_total{limiter,store}
+//	ration_breaker_open{limiter,store}
+//	ration_local_decisions_total{limiter,store}
 //
+// the last two only of stores that have a breaker or a local side,
 // and, of stores in memory,
 //
 //	ration_accounts{store}
@@ -52,6 +56,8 @@ type collector struct {
 	decisions *table
 	durations *prometheus.HistogramVec
 	failures  *prometheus.CounterVec
+	lost      *prometheus.CounterVec
+	local     *prometheus.CounterVec
 	stores    stores
 }
 
@@ -103,12 +109,21 @@ func newCollector() *collector {
 			Name: "ration_store_errors_total",
 			Help: "Requests that a store could not decide, by the reason.",
 		}, []string{"limiter", "store", "reason"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ration_settles_lost_total",
+			Help: "Corrections of reserved costs that a store has not made, as far as is known.",
+		}, []string{"limiter", "store"}),
+		local: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ration_local_decisions_total",
+			Help: "Requests that the local side of a store has decided, because the store failed.",
+		}, []string{"limiter", "store"}),
 	}
 }
 
 func (c *collector) observer() limiter.Observer {
 	return limiter.Observer{
 		Configured: c.configured, Routes: c.routes, StoreCalled: c.storeCalled,
+		SettleLost: func(of, store string) { c.lost.WithLabelValues(safe(of), safe(store)).Inc() },
 		// A method value would copy each event once more.
 		Decided:  func(_ context.Context, e limiter.DecisionEvent) { c.decided(&e) },
 		Answered: func(e limiter.RequestEvent) { c.answered(&e) },
@@ -128,9 +143,13 @@ func (c *collector) configured(
 	of, store := safe(of), safe(can.Name)
 	if !can.NeverFails {
 		c.durations.WithLabelValues(of, store)
+		c.lost.WithLabelValues(of, store)
 		for _, reason := range storekit.Reasons() {
 			c.failures.WithLabelValues(of, store, reason)
 		}
+	}
+	if can.Local != nil {
+		c.local.WithLabelValues(of, store)
 	}
 	c.stores.add(of, s, store, can)
 }
@@ -148,7 +167,7 @@ func (c *collector) routes(limiter, transport string, routes []string) {
 
 // requestOutcomes are those of [limiter.RequestEvent].
 var requestOutcomes = []string{"allow", "deny", "never", "unauthenticated", "canceled",
-	"error_open", "error_closed", "skipped"}
+	"error_local", "error_open", "error_closed", "skipped"}
 
 // answered counts a request.
 func (c *collector) answered(e *limiter.RequestEvent) {
@@ -173,9 +192,11 @@ var budgetOutcomes = [...]string{allow: "allow", deny: "deny", never: "never",
 	nearLimit: "near_limit", shadowAllow: "shadow_allow", shadowDeny: "shadow_deny"}
 
 // decided counts the budget that decided, and each shadow budget that applied. A
-// decision of the failure policy is no budget's.
+// decision of the policy Open or Closed is no budget's. One of Local is: but what is left
+// of a share says nothing about the limit, so it is never near_limit.
 func (c *collector) decided(e *limiter.DecisionEvent) {
 	if e.Err != nil {
+		c.decidedLocally(e)
 		return
 	}
 	if e.Decision.Budget != "" {
@@ -189,6 +210,19 @@ func (c *collector) decided(e *limiter.DecisionEvent) {
 		default:
 			c.count(e.Limiter, charge.Key.Budget, shadowDeny)
 		}
+	}
+}
+
+func (c *collector) decidedLocally(e *limiter.DecisionEvent) {
+	failed, ok := errors.AsType[*limiter.StoreError](e.Err)
+	if !ok || failed.Policy != limiter.Local {
+		return
+	}
+	c.local.WithLabelValues(safe(e.Limiter), c.stores.nameOf(e.Limiter)).Inc()
+	if outcome := enforced(&e.Decision); outcome == nearLimit {
+		c.count(e.Limiter, e.Decision.Budget, allow)
+	} else {
+		c.count(e.Limiter, e.Decision.Budget, outcome)
 	}
 }
 
@@ -226,6 +260,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	c.decisions.vec.Describe(ch)
 	c.durations.Describe(ch)
 	c.failures.Describe(ch)
+	c.lost.Describe(ch)
+	c.local.Describe(ch)
 	c.stores.Describe(ch)
 }
 
@@ -235,5 +271,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.decisions.vec.Collect(ch)
 	c.durations.Collect(ch)
 	c.failures.Collect(ch)
+	c.lost.Collect(ch)
+	c.local.Collect(ch)
 	c.stores.Collect(ch)
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // outcomes are those of requests, which dashboards know by these names.
-var outcomes = []string{"allow", "canceled", "deny", "error_closed", "error_open", "never",
+var outcomes = []string{"allow", "canceled", "deny", "error_closed", "error_local", "error_open", "never",
 	"skipped", "unauthenticated"}
 
 func newMetrics(t testing.TB, reg prometheus.Registerer) limiter.Observer {

@@ -48,6 +48,8 @@ var arrows = []arrow{
 		"a store depends on the contract alone"},
 	{"limiter/redisstore", []string{"limiter", "limiter/storekit", "internal"},
 		"a store depends on the contract alone"},
+	{"limiter/resilient", []string{"limiter", "limiter/storekit", "internal"},
+		"it stands in front of any stores"},
 	{"limiter/storekit", []string{"limiter", "internal"}, "a store depends on the contract alone"},
 	{"limiter/storetest", []string{"limiter", "limiter/storekit", "internal", "internal/lab/oracle"},
 		"it tests any store"},
