@@ -14,21 +14,28 @@ import (
 )
 
 // While the shared store decides, the promise is that of the shared store: both where it
-// bounds its calls by itself, and where they are bounded here.
+// bounds its calls by itself, and where they are bounded here. The local side keeps the
+// promise, too.
 func TestStore_KeepsThePromise(t *testing.T) {
-	for name, wrap := range map[string]func(*memstore.Store) limiter.Store{
-		"bounds its calls": func(s *memstore.Store) limiter.Store { return &shared{Store: s} },
-		"does not":         func(s *memstore.Store) limiter.Store { return struct{ limiter.Store }{s} },
+	front := func(shared limiter.Store, now func() time.Time) *resilient.Store {
+		return limiter.Must(resilient.New(shared, newMemory(t, now), resilient.Config{
+			Replicas: func() int { return 2 }, Timeout: time.Minute,
+		}))
+	}
+	for name, store := range map[string]func(now func() time.Time) limiter.Store{
+		"bounds its calls": func(now func() time.Time) limiter.Store {
+			return front(&shared{Store: newMemory(t, now)}, now)
+		},
+		"does not": func(now func() time.Time) limiter.Store {
+			return front(struct{ limiter.Store }{newMemory(t, now)}, now)
+		},
+		"local side": func(now func() time.Time) limiter.Store {
+			return front(newShared(t), now).Capabilities().Local
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB, now func() time.Time) limiter.Store {
-					s, err := resilient.New(wrap(newMemory(t, now)), newMemory(t, now), resilient.Config{
-						Replicas: func() int { return 2 }, Timeout: time.Minute,
-					})
-					require.NoError(t, err)
-					return s
-				},
+				New: func(_ testing.TB, now func() time.Time) limiter.Store { return store(now) },
 			})
 		})
 	}
