@@ -17,6 +17,7 @@ type request struct {
 	shadows []*budget  // shadow budgets whose LimitFor did
 	exempt  bool       // by Config.Gate
 	gated   bool       // Config.Gate has been asked already
+	aside   *[]Charge  // for Explain: those of budgets that are Unlimited or Blocked
 	part    bool       // an earlier part of the request was charged
 	earlier []payment  // what earlier parts have paid
 	covered []*budget  // budgets whose accounts they have paid in full
@@ -64,7 +65,7 @@ func (l *Limiter) giveBack(q *request) {
 	q.event.Decision, q.event.Charges, q.event.Err = Decision{}, nil, nil
 	q.charges, q.budgets, q.shadows = q.charges[:0], q.budgets[:0], q.shadows[:0]
 	q.blocked, q.exempt, q.gated, q.part = nil, false, false, false
-	q.all, q.applied = nil, 0
+	q.all, q.applied, q.aside = nil, 0, nil
 	clear(q.earlier) // the callers are parts of contexts
 	q.earlier, q.covered = q.earlier[:0], q.covered[:0]
 	l.requests.Put(q)
@@ -137,8 +138,10 @@ func (q *request) add(ctx context.Context, l *Limiter, b *budget, c *Caller, cos
 	}
 	switch charge.Limit.Algorithm {
 	case unlimited:
+		q.setAside(b, charge, Allow)
 		return
 	case blocked:
+		q.setAside(b, charge, Never)
 		if b.Shadow {
 			q.shadows = append(q.shadows, b)
 		} else if q.blocked == nil || b.Name < q.blocked.Name {

@@ -49,8 +49,8 @@ type Reservation struct {
 	limiter *Limiter
 	local   bool // taken in the local side of the store
 	held    []held
-	group *group // of all reservations of one request; nil if nothing is reserved
-	own   group  // the group of a request with one reservation
+	group   *group // of all reservations of one request; nil if nothing is reserved
+	own     group  // the group of a request with one reservation
 }
 
 // held is a charge that was taken.
