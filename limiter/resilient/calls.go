@@ -173,18 +173,25 @@ func (c *calls) missed(began int64) {
 // probe finds out, in the background and if it is time for it, whether the store answers
 // again: by a Peek of what a request wanted to charge.
 func (c *calls) probe(charges []limiter.Charge) {
-	if len(charges) == 0 || !c.breaker.Probe(c.now()) {
+	if len(charges) == 0 || c.open.Load() >= maxCalls || !c.breaker.Probe(c.now()) {
 		return
 	}
+	c.open.Add(1)
 	charges = slices.Clone(charges)
 	for i := range charges {
 		charges[i].Cost = 0 // that of a Settle may be negative
 	}
+	// A probe that does not return when its time has ended must not keep others from
+	// being started.
+	late := time.AfterFunc(probeTime, func() { c.breaker.Probed(false) })
 	go func() {
+		defer c.open.Add(-1)
 		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 		defer cancel()
 		began := c.now()
 		_, err := guard(c.store, ctx, charges, limiter.Store.Peek)
-		c.breaker.Probed(heard(err) == replied && c.now()-began <= int64(c.timeout))
+		if late.Stop() {
+			c.breaker.Probed(heard(err) == replied && c.now()-began <= int64(c.timeout))
+		}
 	}()
 }

@@ -306,3 +306,25 @@ func TestCalls_Settle(t *testing.T) {
 		assert.EqualValues(t, full+10, left())
 	})
 }
+
+// Calls and probes that never return, because the store ignores its context, keep no later
+// probe from finding out that the store answers again.
+func TestCalls_ProbesThatNeverReturnDoNotKeepTheBreakerOpen(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guarded) {
+		release := make(chan struct{})
+		g.store.set(func(context.Context) error { <-release; return nil })
+		for range 5000 {
+			g.take(t)
+			time.Sleep(time.Millisecond)
+		}
+		require.True(t, g.isOpen())
+		g.store.set(nil)
+		back := time.Now()
+		for g.isOpen() && time.Since(back) < time.Minute {
+			g.take(t)
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, time.Since(back), time.Second)
+		close(release)
+	})
+}

@@ -81,9 +81,9 @@
 //
 // Package redisstore has a breaker of its own, which counts calls to the server. The calls
 // of other stores are bounded here, by Config.Timeout: they run in goroutines of their
-// own, at most 4096 at a time, on a copy of the charges. A store that does not return
-// when its context ends is left behind; while 4096 such calls have not returned, others
-// are refused with the reason overload.
+// own, at most 4096 at a time, on a copy of the charges. A call or a probe that does not
+// return when its context ends is left behind; while 4096 of them have not returned,
+// calls are refused with the reason overload.
 //
 // # Watching it
 //
