@@ -146,8 +146,8 @@ func (c *calls) begin(
 	}()
 }
 
-// guard makes a panic of the store an error: nobody could recover it in a goroutine of
-// ours.
+// guard makes a panic of the store an error, because nobody could recover it in a
+// goroutine of ours, and so it does with a nil *limiter.StoreError.
 func guard(
 	s limiter.Store, ctx context.Context, charges []limiter.Charge, do method,
 ) (d limiter.Decision, err error) {
@@ -156,7 +156,11 @@ func guard(
 			err = failed(storekit.Other, fmt.Errorf("the store panicked: %v", p))
 		}
 	}()
-	return do(s, ctx, charges)
+	d, err = do(s, ctx, charges)
+	if store, ok := errors.AsType[*limiter.StoreError](err); ok && store == nil {
+		err = failed(storekit.Other, errNil)
+	}
+	return d, err
 }
 
 func (c *calls) now() int64 { return int64(time.Since(c.start)) }

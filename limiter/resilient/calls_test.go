@@ -201,6 +201,7 @@ func TestCalls_WhatOpensTheBreaker(t *testing.T) {
 		"a wrong limit":       {says(&limiter.ConfigError{Field: "Limit"}), false},
 		"a caller's deadline": {says(storekit.ErrDeadline), false},
 		"a deadline":          {says(context.DeadlineExceeded), true},
+		"a nil *StoreError":   {says((*limiter.StoreError)(nil)), false},
 		"a panic":             {func(context.Context) error { panic("a bug") }, false},
 		"slow answers":        {func(context.Context) error { time.Sleep(timeout * 9 / 10); return nil }, false},
 		"late answers":        {func(context.Context) error { time.Sleep(2 * timeout); return nil }, true},

@@ -11,6 +11,7 @@ import (
 var (
 	errOpen    = errors.New("resilient: the shared store does not answer, and is not asked for now")
 	errSilent  = errors.New("resilient: the shared store has not answered within Config.Timeout")
+	errNil     = errors.New("resilient: the shared store returned a nil *StoreError as its error")
 	errTooMany = errors.New("resilient: 4096 calls of the shared store have not returned")
 )
 
