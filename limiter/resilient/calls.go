@@ -39,7 +39,7 @@ func newCalls(s limiter.Store, timeout time.Duration) *calls {
 	return c
 }
 
-// method is Take, Peek or Settle of a store.
+// method is Take, Peek, Settle or Reset of a store.
 type method = func(limiter.Store, context.Context, []limiter.Charge) (limiter.Decision, error)
 
 func settle(
@@ -64,6 +64,21 @@ func (c *calls) settle(ctx context.Context, charges []limiter.Charge) error {
 		dropReceipts(charges)
 	}
 	return err
+}
+
+// reset returns a function that makes the calls of reset, the Reset of the store.
+func (c *calls) reset(
+	reset func(context.Context, []limiter.Charge) error,
+) func(context.Context, []limiter.Charge) error {
+	do := func(
+		_ limiter.Store, ctx context.Context, charges []limiter.Charge,
+	) (limiter.Decision, error) {
+		return limiter.Decision{}, reset(ctx, charges)
+	}
+	return func(ctx context.Context, charges []limiter.Charge) error {
+		_, err := c.run(ctx, charges, do, storekit.Ambiguous)
+		return err
+	}
 }
 
 func dropReceipts(charges []limiter.Charge) {

@@ -329,3 +329,47 @@ func TestCalls_ProbesThatNeverReturnDoNotKeepTheBreakerOpen(t *testing.T) {
 		close(release)
 	})
 }
+
+// resettable is plain with a Reset that answers as the test says, too.
+type resettable struct{ *plain }
+
+func (r resettable) Capabilities() limiter.Capabilities {
+	return limiter.Capabilities{Reset: func(ctx context.Context, c []limiter.Charge) error {
+		if err := r.says(ctx); err != nil {
+			return err
+		}
+		return r.Store.Reset(ctx, c)
+	}}
+}
+
+// A Reset is a call like any other: it is bounded by Config.Timeout, and not made while
+// the breaker is open.
+func TestCalls_Reset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := resettable{&plain{Store: newMemory(t, nil)}}
+		l := limiter.Must(limiter.New(limiter.Must(resilient.New(store, newMemory(t, nil), resilient.Config{
+			Replicas: func() int { return 1 }, Timeout: timeout,
+		})), []limiter.Budget{{
+			Name: "a", Scope: limiter.ByPrincipal, Limit: slow, OnError: limiter.Open,
+		}}, limiter.Config{Logger: quiet}))
+		release := make(chan struct{})
+		store.set(func(context.Context) error { <-release; return nil })
+		reset := func(reason string, took time.Duration) {
+			start := time.Now()
+			var failed *limiter.StoreError
+			require.ErrorAs(t, l.Reset(t.Context(), alice), &failed)
+			assert.Equal(t, reason, failed.Reason)
+			assert.Equal(t, took, time.Since(start))
+		}
+		for range 3 {
+			reset(storekit.Ambiguous, timeout)
+		}
+		reset(storekit.Unavailable, 0)
+		store.set(nil)
+		close(release)
+		time.Sleep(time.Second)
+		_, _ = l.Take(t.Context(), alice, 1)
+		synctest.Wait()
+		assert.NoError(t, l.Reset(t.Context(), alice))
+	})
+}

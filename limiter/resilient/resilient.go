@@ -73,6 +73,9 @@ func New(shared, local limiter.Store, cfg Config) (*Store, error) {
 		}
 		s.calls = newCalls(shared, cfg.Timeout)
 		s.can.BreakerOpen = s.calls.breaker.Open
+		if s.can.Reset != nil {
+			s.can.Reset = s.calls.reset(s.can.Reset)
+		}
 	}
 	s.join(capabilities(local))
 	shares := &shares{maxCost: max(cfg.MaxCost, 1), replicas: newReplicas(cfg.Replicas)}
