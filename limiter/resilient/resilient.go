@@ -133,10 +133,15 @@ func (s *Store) Check(l limiter.Limit) error {
 // Take asks the shared store; see [limiter.Store]. If that fails, so does Take: it is the
 // [limiter.Limiter] that asks the local side then, because it knows the policies.
 func (s *Store) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+	take := s.shared.Take
 	if s.calls != nil {
-		return s.calls.take(ctx, charges)
+		take = s.calls.take
 	}
-	return s.shared.Take(ctx, charges)
+	d, err := take(ctx, charges)
+	if err != nil {
+		dropReceipts(charges)
+	}
+	return d, err
 }
 
 // Peek asks the shared store; see [limiter.Store].

@@ -1,6 +1,7 @@
 package resilient_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -137,6 +138,64 @@ func TestSettle_KnowsWhoseReceiptItIs(t *testing.T) {
 	for _, c := range [][]limiter.Charge{here, there} {
 		assert.ErrorIs(t, p.store.Settle(background, c), limiter.ErrReceipt)
 	}
+}
+
+// receipts is a store that debits and writes receipts, and then fails.
+type receipts struct{ limiter.Store }
+
+func (r receipts) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
+	_, _ = r.Store.Take(ctx, charges)
+	return limiter.Decision{}, errDown
+}
+
+// bounding is a store with a breaker of its own.
+type bounding struct{ limiter.Store }
+
+func (bounding) Capabilities() limiter.Capabilities {
+	return limiter.Capabilities{BreakerOpen: func() bool { return false }}
+}
+
+// A Take that failed leaves no receipt, whatever the store behind it did.
+func TestTake_ThatFailedLeavesNoReceipt(t *testing.T) {
+	cfg := resilient.Config{Replicas: func() int { return 1 }}
+	front := func(shared, local limiter.Store) *resilient.Store {
+		return limiter.Must(resilient.New(shared, local, cfg))
+	}
+	bad := receipts{newMemory(t, nil)}
+	for name, s := range map[string]limiter.Store{
+		"no breaker": front(bad, newMemory(t, nil)),
+		"a breaker":  front(bounding{bad}, newMemory(t, nil)),
+		"local":      front(newShared(t), bad).Capabilities().Local,
+	} {
+		charges := []limiter.Charge{{Key: limiter.Key{Budget: "a"}, Limit: limiter.PerHour(9), Cost: 1}}
+		_, err := s.Take(background, charges)
+		require.ErrorIs(t, err, errDown, name)
+		assert.Zero(t, charges[0].Receipt, name)
+	}
+}
+
+// A local store can be a Store itself, such as one in front of a second server. What its
+// shared store took is not settled in its own local one.
+func TestSettle_OfALocalStoreThatIsAStoreItself(t *testing.T) {
+	cfg := resilient.Config{Replicas: func() int { return 1 }}
+	second, memory := newShared(t), newMemory(t, nil)
+	s := newShared(t)
+	s.down.Store(true)
+	l := limiter.Must(limiter.New(limiter.Must(resilient.New(s, limiter.Must(
+		resilient.New(second, memory, cfg)), cfg)), []limiter.Budget{
+		{Name: "a", Limit: limiter.PerHour(10), OnError: limiter.Local},
+	}, limiter.Config{Logger: quiet}))
+	reserved, err := l.Reserve(background, alice, 10)
+	var failed *limiter.StoreError
+	require.ErrorAs(t, err, &failed)
+	second.down.Store(true)
+	require.ErrorAs(t, reserved.Cancel(background), &failed, "it stays open")
+	second.down.Store(false)
+	require.NoError(t, reserved.Cancel(background))
+	assert.ErrorIs(t, reserved.Cancel(background), limiter.ErrReceipt)
+	d, _ := l.Peek(background, alice, 10)
+	assert.Equal(t, limiter.Allow, d.Outcome)
+	assert.Zero(t, memory.Stats())
 }
 
 // Construction does no I/O, requests follow the policies, and nothing has to be

@@ -12,9 +12,10 @@ type side struct{ limiter.Store }
 // Take marks the receipts as local.
 func (s *side) Take(ctx context.Context, charges []limiter.Charge) (limiter.Decision, error) {
 	d, err := s.Store.Take(ctx, charges)
-	for i := range charges {
-		charges[i].Receipt.Local = charges[i].Receipt.Valid
+	if err != nil {
+		dropReceipts(charges)
 	}
+	mark(charges)
 	return d, err
 }
 
@@ -25,5 +26,18 @@ func (s *side) Settle(ctx context.Context, charges []limiter.Charge) error {
 			return limiter.ErrReceipt
 		}
 	}
-	return s.Store.Settle(ctx, charges)
+	// The store may be a [Store], too, and then it took them in its shared store.
+	for i := range charges {
+		charges[i].Receipt.Local = false
+	}
+	err := s.Store.Settle(ctx, charges)
+	mark(charges)
+	return err
+}
+
+// mark makes the receipts that are valid local ones.
+func mark(charges []limiter.Charge) {
+	for i := range charges {
+		charges[i].Receipt.Local = charges[i].Receipt.Valid
+	}
 }
