@@ -41,5 +41,8 @@ type Decision struct {
 	ResetAfter time.Duration // until it is full again (fixed window: until the window ends)
 }
 
+// valid reports whether d is a decision of a store.
+func (d *Decision) valid() bool { return Allow <= d.Outcome && d.Outcome <= Never }
+
 // Allowed reports whether the outcome is [Allow].
 func (d Decision) Allowed() bool { return d.Outcome == Allow }

@@ -21,6 +21,9 @@ func (l *Limiter) failure(ctx context.Context, err error) *StoreError {
 		return nil
 	}
 	if store, ok := errors.AsType[*StoreError](err); ok {
+		if store.Reason == "" { // it would count as an answer
+			return &StoreError{Reason: "other", Err: store.Err, store: store}
+		}
 		return store
 	}
 	_, wrongCost := errors.AsType[*CostError](err)
@@ -51,11 +54,18 @@ func (l *Limiter) warnDeadline(ctx context.Context) {
 	}
 }
 
+// errUndecided is the error of a store that returned neither a decision nor an error.
+var errUndecided = &StoreError{Reason: "other",
+	Err: errors.New("it returned neither a decision nor an error")}
+
 // answered reports what the store has returned, and lets the failure policy answer if
 // that is a failure. local asks the local side of the store what the store was asked.
 func (q *request) answered(
 	ctx context.Context, l *Limiter, start time.Time, err error, local storeCall,
 ) error {
+	if err == nil && !q.event.Decision.valid() {
+		err = errUndecided
+	}
 	failed := l.failure(ctx, err)
 	l.reportCall(start, err, failed)
 	if err == nil {

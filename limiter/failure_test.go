@@ -13,7 +13,7 @@ import (
 	"github.com/ration-go/ration/limiter/storekit"
 )
 
-// failing is a store that answers with an error.
+// failing is a store that answers with an error, or allows if that is nil.
 type failing struct {
 	err   error
 	calls int
@@ -23,11 +23,11 @@ func (f *failing) Check(limiter.Limit) error { return nil }
 
 func (f *failing) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
 	f.calls++
-	return limiter.Decision{}, f.err
+	return limiter.Decision{Outcome: limiter.Allow}, f.err
 }
 
 func (f *failing) Peek(context.Context, []limiter.Charge) (limiter.Decision, error) {
-	return limiter.Decision{}, f.err
+	return limiter.Decision{Outcome: limiter.Allow}, f.err
 }
 
 func (f *failing) Settle(context.Context, []limiter.Charge) error { return f.err }
@@ -203,6 +203,48 @@ func TestLimiter_TheFirstClosedBudgetIsNamed(t *testing.T) {
 		assert.Equal(t, limiter.Closed, failed.Policy)
 		assert.Equal(t, limiter.Deny, d.Outcome)
 		assert.Equal(t, test.want, d.Budget, "%+v", test)
+	}
+}
+
+// lying is a store that answers, but not as it should.
+type lying struct {
+	failing
+	decision limiter.Decision
+}
+
+func (s *lying) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return s.decision, s.err
+}
+
+func (s *lying) Peek(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return s.decision, s.err
+}
+
+// A store that returns neither a decision nor an error has not decided, and a *StoreError
+// without a reason is one all the same. Every request is counted.
+func TestLimiter_AStoreThatHasNotDecidedHasFailed(t *testing.T) {
+	for name, store := range map[string]*lying{
+		"no decision": {},
+		"no outcome":  {decision: limiter.Decision{Budget: "a", Outcome: limiter.Never + 1}},
+		"no reason":   {failing: failing{err: &limiter.StoreError{Err: errors.New("down")}}},
+	} {
+		seen := new(recorder)
+		l := limiter.Must(limiter.New(store, []limiter.Budget{
+			{Name: "a", Limit: limiter.PerHour(5), OnError: limiter.Open},
+		}, limiter.Config{Observer: seen.observer()}))
+		seen.take()
+		var failed *limiter.StoreError
+		d, err := l.Peek(background, alice, 1)
+		require.ErrorAs(t, err, &failed, name)
+		assert.Equal(t, limiter.Decision{Outcome: limiter.Allow}, d, name)
+		assert.Equal(t, "other", failed.Reason, name)
+		assert.Equal(t, limiter.Open, failed.Policy, name)
+		r := limiter.Request{Transport: "test", Caller: alice, Cost: 1}
+		_, err = l.Adapter().Take(background, &r)
+		require.ErrorAs(t, err, &failed, name)
+		assert.True(t, r.Decision.Allowed(), name)
+		assert.Equal(t, []string{"asked default store other", "asked default store other",
+			"default test  error_open"}, seen.take(), name)
 	}
 }
 

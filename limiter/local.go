@@ -39,6 +39,9 @@ func (q *request) local(ctx context.Context, l *Limiter, ask storeCall) (Decisio
 		return closed, Closed
 	}
 	d, err := ask(l.can.Local, ctx, q.charges)
+	if err == nil && !d.valid() {
+		err = errUndecided
+	}
 	for i := range q.charges {
 		c := &q.charges[i]
 		if err != nil {

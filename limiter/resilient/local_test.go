@@ -361,9 +361,17 @@ func (failing) Take(context.Context, []limiter.Charge) (limiter.Decision, error)
 	return limiter.Decision{}, errDown
 }
 
+// silent is a local store that returns neither a decision nor an error.
+type silent struct{ limiter.Store }
+
+func (silent) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{}, nil
+}
+
 func TestTake_ALocalStoreThatCannotDecideIsAsClosed(t *testing.T) {
 	for name, local := range map[string]limiter.Store{
 		"it refuses the share": fussy{newMemory(t, nil)}, "it fails": failing{newMemory(t, nil)},
+		"it says nothing": silent{newMemory(t, nil)},
 	} {
 		s := newShared(t)
 		store, err := resilient.New(s, local, resilient.Config{Replicas: func() int { return 1 }})
