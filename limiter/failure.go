@@ -106,6 +106,9 @@ func (q *request) fail(
 		d = q.closed(l)
 	}
 	l.incident.failed(ctx, l, answer)
+	if answer.Policy == 0 {
+		return d, ctx.Err()
+	}
 	return d, answer
 }
 

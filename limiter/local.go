@@ -9,7 +9,8 @@ import (
 // local asks the local side of the store what the store was asked, for the enforced
 // budgets that are Local. Afterwards the charges of q are those of these budgets, with
 // the limits that they have there. It returns the policy that has answered: a budget
-// that has no share now, or whose share can never pay, is [Closed].
+// that has no share now, or whose share can never pay, is [Closed]. The policy is 0 if
+// the caller has left meanwhile.
 func (q *request) local(ctx context.Context, l *Limiter, ask storeCall) (Decision, FailurePolicy) {
 	q.keepLocal()
 	limits := make([]Limit, len(q.charges)) // of the budgets
@@ -41,6 +42,9 @@ func (q *request) local(ctx context.Context, l *Limiter, ask storeCall) (Decisio
 	d, err := ask(l.can.Local, ctx, q.charges)
 	if err == nil && !d.valid() {
 		err = errUndecided
+	}
+	if err != nil && ctx.Err() != nil {
+		return Decision{}, 0
 	}
 	for i := range q.charges {
 		c := &q.charges[i]

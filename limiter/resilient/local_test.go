@@ -389,6 +389,34 @@ func TestTake_ALocalStoreThatCannotDecideIsAsClosed(t *testing.T) {
 	}
 }
 
+// leaving is a local store whose callers leave while it is asked.
+type leaving struct {
+	limiter.Store
+	leave func()
+}
+
+func (l leaving) Take(ctx context.Context, _ []limiter.Charge) (limiter.Decision, error) {
+	l.leave()
+	return limiter.Decision{}, ctx.Err()
+}
+
+// A caller that leaves while the local store is asked gets its own error, and its request
+// counts as canceled.
+func TestTake_ACallerMayLeaveWhileTheLocalStoreIsAsked(t *testing.T) {
+	s := newShared(t)
+	s.down.Store(true)
+	ctx, cancel := context.WithCancel(background)
+	l := limiter.Must(limiter.New(limiter.Must(resilient.New(s, leaving{newMemory(t, nil), cancel},
+		resilient.Config{Replicas: func() int { return 1 }})), []limiter.Budget{
+		{Name: "a", Limit: limiter.PerHour(5), OnError: limiter.Local},
+	}, limiter.Config{Logger: quiet}))
+	r := limiter.Request{Caller: alice, Cost: 1}
+	_, err := l.Adapter().Take(ctx, &r)
+	require.Equal(t, context.Canceled, err)
+	assert.Equal(t, "canceled", r.Outcome)
+	assert.Zero(t, r.Decision)
+}
+
 // An observer is told the charges that the local side has decided.
 func TestObserver_GetsTheLocalCharges(t *testing.T) {
 	var events []limiter.DecisionEvent
