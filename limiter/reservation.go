@@ -249,10 +249,17 @@ func (r *Reservation) correct(ctx context.Context, charges []Charge) error {
 		store = l.can.Local
 	}
 	err := store.Settle(context.WithoutCancel(ctx), charges)
-	if _, failed := errors.AsType[*StoreError](err); failed && l.observer.SettleLost != nil {
+	if l.observer.SettleLost != nil && err != nil && !isMistake(err) {
 		l.observer.SettleLost(l.name, l.can.Name)
 	}
 	return err
+}
+
+// isMistake reports whether the error of a Settle is the caller's.
+func isMistake(err error) bool {
+	_, wrongCost := errors.AsType[*CostError](err)
+	_, wrongConfig := errors.AsType[*ConfigError](err)
+	return wrongCost || wrongConfig || errors.Is(err, ErrReceipt)
 }
 
 // changedNothing reports whether a Settle that failed with err has certainly

@@ -90,3 +90,31 @@ func TestReservation_OfAnOuterAdapterReachesTheLaterPart(t *testing.T) {
 		assert.Equal(t, want, left(t, l), "settled at %d", actual)
 	}
 }
+
+// A correction that a store has not made is reported, whatever error says so. A mistake of
+// the caller is no loss.
+func TestReservation_EverySettleThatFailsIsReported(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		lost int
+	}{
+		"a store error":   {&limiter.StoreError{Reason: "unavailable", Err: errors.New("down")}, 1},
+		"any error":       {errors.New("connection refused"), 1},
+		"a timeout":       {context.DeadlineExceeded, 1},
+		"a wrong cost":    {&limiter.CostError{Cost: 7}, 0},
+		"a wrong limit":   {&limiter.ConfigError{Field: "Limit"}, 0},
+		"settled already": {limiter.ErrReceipt, 0},
+		"none":            {nil, 0},
+	} {
+		store := &settleFails{Store: newStore(t, new(manual)), errs: []error{test.err}}
+		lost := 0
+		l := limiter.Must(limiter.New(store, []limiter.Budget{{Name: "b", Limit: limiter.PerDay(10),
+			OnError: limiter.Closed}}, limiter.Config{Observer: limiter.Observer{
+			SettleLost: func(string, string) { lost++ },
+		}}))
+		r, err := l.Reserve(t.Context(), alice, 5)
+		require.NoError(t, err)
+		require.Equal(t, test.err, r.Cancel(t.Context()))
+		assert.Equal(t, test.lost, lost, name)
+	}
+}
