@@ -328,6 +328,40 @@ func TestReplicas_IsReadOnceASecond(t *testing.T) {
 	})
 }
 
+// A hook that takes long holds one request up, not one each second, and what it returns
+// late does not replace what it returned after that.
+func TestReplicas_OnlyOneCallAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		store := limiter.Must(resilient.New(newShared(t), newMemory(t, nil), resilient.Config{
+			Replicas: func() int {
+				n := calls.Add(1)
+				if n == 2 {
+					time.Sleep(time.Minute)
+				}
+				return int(n)
+			},
+		}))
+		capacity := func() int64 {
+			share, err := store.Capabilities().Share(limiter.PerHour(10), false)
+			assert.NoError(t, err)
+			return share.Capacity()
+		}
+		time.Sleep(time.Second)
+		go capacity()
+		synctest.Wait()
+		for range 30 {
+			start := time.Now()
+			assert.EqualValues(t, 10, capacity())
+			assert.Zero(t, time.Since(start))
+			time.Sleep(time.Second)
+		}
+		assert.EqualValues(t, 2, calls.Load())
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 4, capacity(), "it is called again")
+	})
+}
+
 // Hooks run with no lock held.
 func TestReplicas_MayCallTheLimiter(t *testing.T) {
 	var p *process

@@ -14,7 +14,8 @@ type Config struct {
 	// Replicas returns how many processes share the limits, at least 1: each decides
 	// locally with its part of them. It is called by New, and then at most once a
 	// second while the shared store fails, with no lock held; it should answer at
-	// once. If it panics or returns less than 1, its last good value counts. Without
+	// once, because a request waits for it. It is not called again before it has
+	// returned. If it panics or returns less than 1, its last good value counts. Without
 	// one, budgets with OnError Local answer as Closed. Required.
 	Replicas func() int
 	// MaxCost is the largest cost that a process must be able to admit locally: the

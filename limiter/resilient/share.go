@@ -61,6 +61,9 @@ type replicas struct {
 	last  atomic.Int64 // its last good value; 0: none
 }
 
+// running is the due of a hook that has not returned.
+const running = math.MaxInt64
+
 func newReplicas(hook func() int) *replicas {
 	r := &replicas{hook: hook, start: time.Now()}
 	r.get()
@@ -70,14 +73,17 @@ func newReplicas(hook func() int) *replicas {
 // get returns the number of processes, or 0 if it is not known.
 func (r *replicas) get() int64 {
 	now, due := int64(time.Since(r.start)), r.due.Load()
-	if now >= due && r.due.CompareAndSwap(due, now+int64(time.Second)) {
+	if now >= due && r.due.CompareAndSwap(due, running) {
 		r.read()
 	}
 	return r.last.Load()
 }
 
 func (r *replicas) read() {
-	defer func() { _ = recover() }() // its last good value counts
+	defer func() {
+		_ = recover() // its last good value counts
+		r.due.Store(int64(time.Since(r.start) + time.Second))
+	}()
 	if n := r.hook(); n >= 1 {
 		r.last.Store(int64(n))
 	}
