@@ -3,8 +3,11 @@ package resilient_test
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,6 +205,8 @@ func TestCalls_WhatOpensTheBreaker(t *testing.T) {
 		"a caller's deadline": {says(storekit.ErrDeadline), false},
 		"a deadline":          {says(context.DeadlineExceeded), true},
 		"a nil *StoreError":   {says((*limiter.StoreError)(nil)), false},
+		"a network timeout":   {says(&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}), true},
+		"a refused dial":      {says(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}), true},
 		"a panic":             {func(context.Context) error { panic("a bug") }, false},
 		"slow answers":        {func(context.Context) error { time.Sleep(timeout * 9 / 10); return nil }, false},
 		"late answers":        {func(context.Context) error { time.Sleep(2 * timeout); return nil }, true},

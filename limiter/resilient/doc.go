@@ -76,8 +76,10 @@
 // at once, and so are further requests. While requests come, at most two of them at a
 // time start a probe in the background, at first 10 ms after the last and later up to
 // 150 ms; a probe is a Peek, which changes nothing. The first that is answered in time
-// closes the breaker. Answers that are errors count as answers. So an attacker cannot
-// open it by sending what the server refuses, nor by leaving early.
+// closes the breaker. Answers that are errors count as answers, unless they are errors of
+// the network, or a *[limiter.StoreError] with the reason unavailable, timeout or
+// ambiguous. So an attacker cannot open it by leaving early, nor by sending what the
+// server refuses, if the store does not call that unavailable.
 //
 // Package redisstore has a breaker of its own, which counts calls to the server. The calls
 // of other stores are bounded here, by Config.Timeout: they run in goroutines of their

@@ -3,6 +3,7 @@ package resilient
 import (
 	"context"
 	"errors"
+	"net"
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
@@ -50,6 +51,9 @@ func heard(err error) sign {
 		errors.Is(err, storekit.ErrDeadline):
 		return nothing
 	case errors.Is(err, context.DeadlineExceeded):
+		return silence
+	}
+	if _, network := errors.AsType[net.Error](err); network { // also a refused connection
 		return silence
 	}
 	return replied
