@@ -190,15 +190,17 @@ func (c *calls) missed(began int64) {
 }
 
 // probe finds out, in the background and if it is time for it, whether the store answers
-// again: by a Peek of what a request wanted to charge.
+// again: by a Take of what a request wanted to charge, at no cost. A Peek would not show
+// that the store can write again.
 func (c *calls) probe(charges []limiter.Charge) {
 	if len(charges) == 0 || c.open.Load() >= maxCalls || !c.breaker.Probe(c.now()) {
 		return
 	}
 	c.open.Add(1)
 	charges = slices.Clone(charges)
+	dropReceipts(charges)
 	for i := range charges {
-		charges[i].Cost = 0 // that of a Settle may be negative
+		charges[i].Cost = 0
 	}
 	// A probe that does not return when its time has ended must not keep others from
 	// being started.
@@ -208,7 +210,7 @@ func (c *calls) probe(charges []limiter.Charge) {
 		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 		defer cancel()
 		began := c.now()
-		_, err := guard(c.store, ctx, charges, limiter.Store.Peek)
+		_, err := guard(c.store, ctx, charges, limiter.Store.Take)
 		if late.Stop() {
 			c.breaker.Probed(heard(err) == replied && c.now()-began <= int64(c.timeout))
 		}

@@ -75,7 +75,7 @@
 // time, and at least three were not, the breaker opens. Everybody who waits is answered
 // at once, and so are further requests. While requests come, at most two of them at a
 // time start a probe in the background, at first 10 ms after the last and later up to
-// 150 ms; a probe is a Peek, which changes nothing. The first that is answered in time
+// 150 ms; a probe is a Take of cost 0, which debits nothing. The first that is answered in time
 // closes the breaker. Answers that are errors count as answers, unless they are errors of
 // the network, or a *[limiter.StoreError] with the reason unavailable, timeout or
 // ambiguous. So an attacker cannot open it by leaving early, nor by sending what the
