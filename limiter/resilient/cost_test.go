@@ -247,3 +247,49 @@ func TestOutages_FlappingCostsAtMostTwice(t *testing.T) {
 		}
 	}
 }
+
+// Config.MaxCost makes each share larger: an outage then costs R*c, which can be as much
+// as R*C, and not C + R - 1.
+func TestOutages_MaxCostAddsToTheCost(t *testing.T) {
+	const processes, capacity = 4, 8
+	for maxCost, most := range map[int64]int64{1: 16, 2: 16, 3: 8 + 12, 8: 40, 100: 40} {
+		memory := newMemory(t, nil)
+		admitted := int64(0)
+		for range processes {
+			p := newProcessWith(t, &shared{Store: memory}, limiter.Config{Logger: quiet}, resilient.Config{
+				Replicas: func() int { return processes }, MaxCost: maxCost,
+			}, limiter.Budget{Name: "a", Limit: limiter.PerDay(capacity), OnError: limiter.Local})
+			for _, down := range []bool{false, true} {
+				p.shared.down.Store(down)
+				for range 2 * capacity {
+					if d, _ := p.take(t, 1); d.Allowed() {
+						admitted++
+					}
+				}
+			}
+		}
+		require.Equal(t, most, admitted, "MaxCost %d", maxCost)
+	}
+}
+
+// An account refills by the share of the latest decision that it made, also if R has
+// changed since then: R in the formula is what it was at that decision.
+func TestOutages_AShareHoldsUntilTheNextDecisionOfTheAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := 1
+		p := newProcessWith(t, newShared(t), limiter.Config{Logger: quiet}, resilient.Config{
+			Replicas: func() int { return replicas },
+		}, limiter.Budget{Name: "a", Scope: limiter.ByPrincipal, OnError: limiter.Local,
+			Limit: limiter.Limit{Tokens: 1, Per: time.Second, Burst: 100}})
+		p.shared.down.Store(true)
+		p.take(t, 100)
+		replicas = 10
+		time.Sleep(time.Second)
+		bob := limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: "bob"}}
+		_, _ = p.Take(background, bob, 1) // this reads R
+		require.EqualValues(t, 10, p.local.taken[1][0].Limit.Capacity())
+		time.Sleep(9 * time.Second)
+		d, _ := p.take(t, 10)
+		require.Equal(t, limiter.Allow, d.Outcome, "10 s of 1 a second, not of 1 in ten seconds")
+	})
+}

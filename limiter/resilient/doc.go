@@ -56,16 +56,19 @@
 //	      + the sum over the gaps between its local times of min(c, r*gap/R)
 //	      + the growth of c each time that R becomes smaller
 //
-// plus corrections that a store failed to debit, where c is the capacity of a share, and
-// k is how often the shared store forgot the account, for example by a restart without
-// persistence. If R stays right and nothing is forgotten, that is at most
+// plus corrections that a store failed to debit, where c is the capacity of a share, R is
+// what it was at the latest local decision of the account, and k is how often the shared
+// store forgot the account, for example by a restart without persistence. If R stays right
+// and nothing is forgotten, that is at most
 //
-//	2*C + R - 1 + 2*r*T
+//	C + R*c + 2*r*T
 //
-// however often the shared store fails. A fixed window admits at most (1+k)*C in each of
-// its windows, and ceil(C/R) more for each process that decides locally in a window. A
-// rolling log admits (1+k)*C*(floor(T/Per)+1), and ceil(C/R)*(floor(t/Per)+1) more for
-// each process, where t is the time from its first to its last local decision.
+// however often the shared store fails. R*c is at most C + R - 1, unless MaxCost makes
+// shares larger: it can make R*c as large as R*C. A fixed window admits at most (1+k)*C
+// in each of its windows, and ceil(C/R), with the smallest R in the window, more for each
+// process that decides locally in it. A rolling log admits (1+k)*C*(floor(T/Per)+1), and
+// ceil(C/R)*(floor(t/Per)+1) more for each process, where t is the time from its first to
+// its last local decision.
 //
 // Budgets that are Open admit everything, and Closed ones nothing.
 //

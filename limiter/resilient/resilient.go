@@ -19,7 +19,9 @@ type Config struct {
 	// one, budgets with OnError Local answer as Closed. Required.
 	Replicas func() int
 	// MaxCost is the largest cost that a process must be able to admit locally: the
-	// share of a token bucket has at least this capacity, if the limit has. 0 means 1.
+	// share of a token bucket has at least this capacity, if the limit has. If that is
+	// more than the limit divided by Replicas, an outage can cost more; see the package
+	// comment. 0 means 1.
 	// A larger cost than the share can hold is refused as if the budget were Closed.
 	MaxCost int64
 	// Timeout bounds each call of a shared store that has no breaker of its own, and
