@@ -114,7 +114,7 @@ func both[F any](f, g, calls F) F {
 // decided reports a decision.
 func (l *Limiter) decided(ctx context.Context, q *request, err error) {
 	q.event.Charges, q.event.Err = q.charges, err
-	if q.blocked != nil || len(q.shadows) > 0 {
+	if q.blocked != nil || len(q.shadows) > 0 && err == nil {
 		q.event.Charges = q.blockedCharges()
 	}
 	l.observer.Decided(ctx, q.event)

@@ -465,7 +465,9 @@ func TestObserver_GetsTheLocalCharges(t *testing.T) {
 	}}, resilient.Config{Replicas: func() int { return 2 }},
 		limiter.Budget{Name: "a", Limit: limiter.PerHour(4), OnError: limiter.Local},
 		limiter.Budget{Name: "b", Limit: limiter.PerHour(2), OnError: limiter.Local},
-		limiter.Budget{Name: "c", Limit: limiter.PerHour(2), OnError: limiter.Local, Shadow: true})
+		limiter.Budget{Name: "c", Limit: limiter.PerHour(2), OnError: limiter.Local, Shadow: true},
+		limiter.Budget{Name: "d", Limit: limiter.PerHour(2), OnError: limiter.Local, Shadow: true,
+			LimitFor: func(context.Context, limiter.Caller) limiter.Limit { return limiter.Blocked }})
 	p.shared.down.Store(true)
 	p.take(t, 1)
 	p.take(t, 1)
