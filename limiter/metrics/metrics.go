@@ -249,8 +249,12 @@ func enforced(d *limiter.Decision) int {
 func (c *collector) storeCalled(of, store string, took time.Duration, reason string) {
 	of, store = safe(of), safe(store)
 	c.durations.WithLabelValues(of, store).Observe(took.Seconds())
-	if reason != "" {
-		c.failures.WithLabelValues(of, store, safe(reason)).Inc()
+	switch {
+	case reason == "":
+	case slices.Contains(storekit.Reasons(), reason):
+		c.failures.WithLabelValues(of, store, reason).Inc()
+	default: // a store that makes up reasons must not make up series
+		c.failures.WithLabelValues(of, store, storekit.Other).Inc()
 	}
 }
 

@@ -43,12 +43,16 @@ func TestMetrics_CountStoresThatCanFail(t *testing.T) {
 	m.StoreCalled("api", "redis", time.Millisecond, storekit.Ambiguous)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(want("1")), failures))
 
+	m.StoreCalled("api", "redis", time.Millisecond, "dial tcp 10.0.0.7:5432: refused")
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(strings.ReplaceAll(want("1"),
+		`"other",store="redis"} 0`, `"other",store="redis"} 1`)), failures), "a reason is one of five")
+
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	for _, family := range families {
 		if family.GetName() == "ration_decision_duration_seconds" {
 			h := family.GetMetric()[0].GetHistogram()
-			assert.EqualValues(t, 3, h.GetSampleCount())
+			assert.EqualValues(t, 4, h.GetSampleCount())
 			assert.InDelta(t, 50e-6, h.GetBucket()[0].GetUpperBound(), 1e-9)
 			return
 		}
