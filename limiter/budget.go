@@ -204,6 +204,8 @@ func (b *budget) validate(s Store) error {
 		case b.OnError == Local && can.Local == nil:
 			return wrong("OnError", "Local", "the store has no local side: want one made by "+
 				"resilient.New, or Open or Closed")
+		case b.OnError == Local && can.Share == nil:
+			return wrong("OnError", "Local", "the store has a local side, but no Capabilities.Share")
 		}
 	}
 	if err := b.Limit.Validate(); err != nil {

@@ -177,6 +177,20 @@ func TestNew_WantsAPolicyForAStoreThatCanFail(t *testing.T) {
 	assert.ErrorContains(t, config, "resilient.New")
 }
 
+// halfLocal is a store whose author has set Capabilities.Local, and forgotten Share.
+type halfLocal struct{ failing }
+
+func (s *halfLocal) Capabilities() limiter.Capabilities {
+	return limiter.Capabilities{Local: &s.failing}
+}
+
+// Otherwise the first request of an outage would panic.
+func TestNew_WantsAShareForALocalSide(t *testing.T) {
+	_, err := limiter.New(new(halfLocal), []limiter.Budget{
+		{Name: "a", Limit: limiter.PerHour(5), OnError: limiter.Local}}, limiter.Config{})
+	assert.ErrorContains(t, err, "Capabilities.Share")
+}
+
 // A store that said it never fails may still do so: then a budget is Closed whose policy
 // is not set, and one with Local, since there is no local side.
 func TestLimiter_TheFirstClosedBudgetIsNamed(t *testing.T) {
