@@ -314,7 +314,7 @@ func TestReplicas_IsReadOnceASecond(t *testing.T) {
 				share()
 			}
 			assert.Equal(t, before, calls.Load())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			for range 100 {
 				if test.answer == math.MaxInt64 {
 					_, policy := p.take(t, 0)
