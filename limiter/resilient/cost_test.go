@@ -130,9 +130,10 @@ func (w *world) take(t *testing.T, n *node, cost int64) {
 	} else if policy == 0 {
 		w.windows[now.UnixNano()/int64(w.limit.Per)] = true
 	}
-	if d.Allowed() {
-		w.admitted += cost
+	if !d.Allowed() {
+		return
 	}
+	w.admitted += cost
 	ceiling := w.ceiling()
 	require.LessOrEqual(t, big.NewRat(w.admitted, 1).Cmp(ceiling), 0,
 		"%v: %d admitted, the formula allows %s", w.limit, w.admitted, ceiling.FloatString(3))
