@@ -229,7 +229,7 @@ func TestOutages_FlappingCostsAtMostTwice(t *testing.T) {
 		for _, processes := range []int{1, 3, 7} {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, limit, processes)
-				for cycle := range 400 {
+				for cycle := range 100 {
 					for _, n := range w.nodes {
 						n.fail(cycle%2 == 1)
 						for range 2 * int(limit.Capacity()) {
