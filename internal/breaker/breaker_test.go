@@ -61,27 +61,21 @@ func opened() *breaker.Breaker {
 	return b
 }
 
-func TestBreaker_ProbesAtMostTwoAtOnceAndBacksOff(t *testing.T) {
+func TestBreaker_ProbesOneAfterTheOtherIfTheyFail(t *testing.T) {
 	b := breaker.New(timeout)
-	assert.False(t, b.Probe(0), "it is closed")
+	assert.Equal(t, breaker.None, b.Probe(0), "it is closed")
 	b = opened()
-	assert.True(t, b.Probe(ms(50)), "at once")
-	assert.False(t, b.Probe(ms(50)))
-	assert.True(t, b.Probe(ms(60)))
-	assert.False(t, b.Probe(ms(50_000)), "two are outstanding")
-	b.Probed(false)
-	b.Probed(false)
-	assert.True(t, b.Open())
-
 	var pauses []int64
-	last := int64(50_000)
-	assert.True(t, b.Probe(ms(last)))
-	b.Probed(false)
+	last := int64(50)
+	assert.Equal(t, breaker.Held, b.Probe(ms(last)), "at once")
+	b.Probed(breaker.Held, breaker.Failed, ms(last))
 	for now := last; len(pauses) < 20; now++ {
-		if b.Probe(ms(now)) {
+		if p := b.Probe(ms(now)); p != breaker.None {
+			assert.Equal(t, breaker.Held, p)
+			assert.Equal(t, breaker.None, b.Probe(ms(now)), "it is outstanding")
 			pauses = append(pauses, now-last)
 			last = now
-			b.Probed(false)
+			b.Probed(p, breaker.Failed, ms(now))
 		}
 	}
 	for i, pause := range pauses {
@@ -90,8 +84,63 @@ func TestBreaker_ProbesAtMostTwoAtOnceAndBacksOff(t *testing.T) {
 			assert.GreaterOrEqual(t, pause, int64(75), "%v", pauses)
 		}
 	}
-	b.Probed(true)
+	assert.True(t, b.Open())
+	b.Probed(b.Probe(ms(last+1000)), breaker.Answered, ms(last+1000))
 	assert.False(t, b.Open())
+}
+
+// probes lets probes begin and end for some seconds; a short one lasts a second.
+func probes(b *breaker.Breaker, seconds int64, short breaker.Result) (held int, shorts []int64) {
+	ends := int64(-1)
+	for now := int64(50); now < 1000*seconds; now++ {
+		if now == ends {
+			b.Probed(breaker.Short, short, ms(now))
+		}
+		switch b.Probe(ms(now)) {
+		case breaker.Held:
+			held++
+		case breaker.Short:
+			shorts = append(shorts, now)
+			ends = now + 1000
+		}
+	}
+	return held, shorts
+}
+
+// The kernel of a hung server keeps the connections of probes that were abandoned.
+func TestBreaker_LeavesFewConnectionsAtAHungServer(t *testing.T) {
+	held, shorts := probes(opened(), 60, breaker.Abandoned)
+	assert.Equal(t, 1, held)
+	assert.Len(t, shorts, 4, "%v", shorts)
+	assert.Less(t, shorts[0], int64(1000))
+	_, shorts = probes(opened(), 3600, breaker.Abandoned)
+	assert.Greater(t, len(shorts), 110, "one in 31 s")
+}
+
+func TestBreaker_ProbesOftenBesideAHeldConnectionIfThatLeavesNothing(t *testing.T) {
+	held, shorts := probes(opened(), 60, breaker.Failed)
+	assert.Equal(t, 1, held)
+	assert.Greater(t, len(shorts), 50)
+}
+
+func TestBreaker_AConnectionThatIsMadeIsTheHeldProbe(t *testing.T) {
+	b := breaker.New(timeout)
+	assert.Equal(t, breaker.Held, b.Connect(0), "though it is closed")
+	assert.Equal(t, breaker.None, b.Connect(ms(1000)), "one at once")
+	for range breaker.Least {
+		b.Missed(ms(1000), ms(1050))
+	}
+	assert.Equal(t, breaker.Short, b.Probe(ms(1550)), "the other has had time")
+	assert.Equal(t, breaker.None, b.Connect(ms(1550)))
+	b.Probed(breaker.Held, breaker.Failed, ms(1551))
+	assert.Equal(t, breaker.Held, b.Connect(ms(1552)))
+	b.Probed(breaker.Short, breaker.Answered, ms(1553))
+	b.Probed(breaker.Held, breaker.Failed, ms(1554))
+	assert.False(t, b.Open())
+	assert.Equal(t, breaker.Held, b.Connect(ms(2000)))
+	b.Probed(breaker.Held, breaker.Failed, ms(2001))
+	assert.Equal(t, breaker.None, b.Connect(ms(2049)))
+	assert.Equal(t, breaker.Held, b.Connect(ms(2050)))
 }
 
 func TestBreaker_ManyAtOnce(t *testing.T) {
@@ -101,8 +150,8 @@ func TestBreaker_ManyAtOnce(t *testing.T) {
 		group.Go(func() {
 			for i := range int64(2000) {
 				b.Missed(ms(i), ms(i+50))
-				if b.Probe(ms(i + g)) {
-					b.Probed(i%3 == 0)
+				if p := b.Probe(ms(i + g)); p != breaker.None {
+					b.Probed(p, breaker.Result(i%3), ms(i+g))
 				}
 				if i%7 == g {
 					b.Answered()

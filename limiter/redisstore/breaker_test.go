@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -133,4 +135,65 @@ func TestStore_ErrorsOfTheServerDoNotOpenTheBreaker(t *testing.T) {
 		failed(t, ask(t, s), storekit.Unavailable)
 		assert.False(t, s.Open())
 	}
+}
+
+// timed is a client whose server takes some time for an error.
+type timed struct{ takes atomic.Int64 }
+
+func (c *timed) Process(ctx context.Context, cmd redis.Cmder) error {
+	if encoded, ok := cmd.Args()[len(cmd.Args())-2].(interface{ MarshalBinary() ([]byte, error) }); ok {
+		_, _ = encoded.MarshalBinary() // as if written
+	}
+	select {
+	case <-time.After(time.Duration(c.takes.Load())):
+		return reply("ERR unknown command")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A reply closes the breaker if it is in time, whatever it says, and only then.
+func TestStore_AnErrorClosesTheBreakerOnlyIfItIsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := new(timed)
+		client.takes.Store(int64(time.Hour))
+		s := newStore(t, client, redisstore.Config{})
+		for range 10 {
+			require.Error(t, ask(t, s))
+		}
+		require.True(t, s.Open())
+		client.takes.Store(int64(51 * time.Millisecond))
+		for range 10_000 {
+			failed(t, ask(t, s), storekit.Unavailable)
+			require.True(t, s.Open())
+			time.Sleep(10 * time.Millisecond)
+		}
+		client.takes.Store(int64(49 * time.Millisecond))
+		for s.Open() {
+			_ = ask(t, s)
+			time.Sleep(time.Millisecond)
+		}
+		assert.ErrorContains(t, ask(t, s), "unknown command")
+	})
+}
+
+// A reply that comes very late shows that the server is back, which the next reply, on
+// the same connection, confirms.
+func TestStore_ALateReplyIsFollowedByAnotherProbeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := new(timed)
+		client.takes.Store(int64(20 * time.Second))
+		s := newStore(t, client, redisstore.Config{})
+		for !s.Open() {
+			require.Error(t, ask(t, s))
+		}
+		require.Error(t, ask(t, s)) // lets the probe begin
+		synctest.Wait()
+		client.takes.Store(int64(10 * time.Millisecond))
+		start := time.Now()
+		for s.Open() {
+			time.Sleep(time.Millisecond) // nobody asks
+		}
+		assert.Less(t, time.Since(start), 20*time.Second+100*time.Millisecond)
+	})
 }

@@ -53,7 +53,7 @@ type outcome struct {
 	err   error
 	reply string // without the clock
 	clock int64  // what the server's clock read, in microseconds
-	took  int64  // from when it was written to the reply, in nanoseconds
+	took  int64  // from when it was written to the reply, in nanoseconds; if it was not, from its start
 }
 
 // replied reports whether the server has replied, if only that it is too late.
@@ -186,7 +186,12 @@ func (s *Store) words(b *call, load bool) []any {
 func (s *Store) eval(ctx context.Context, b *call, load bool) (o outcome) {
 	cmd := &command{redis.NewCmd(ctx, s.words(b, load)...)}
 	cmd.SetFirstKeyPos(3)
-	if o.err = s.client.Process(ctx, cmd); o.err != nil {
+	client := s.client
+	if len(b.lines) == 0 {
+		client = s.prober
+	}
+	if o.err = client.Process(ctx, cmd); o.err != nil {
+		o.took = s.elapsed() - max(b.began, b.written)
 		return o
 	}
 	if o.reply, o.err = cmd.Text(); o.err != nil {

@@ -25,9 +25,14 @@ var errOverload = &limiter.StoreError{Reason: storekit.Overload,
 var errNoAnswer = &limiter.StoreError{Reason: storekit.Timeout,
 	Err: errors.New("redisstore: calls have no answer, and this request was not sent")}
 
-// errSilent is the error while the breaker is open.
-var errSilent = &limiter.StoreError{Reason: storekit.Unavailable,
-	Err: errors.New("redisstore: the server does not answer, and is asked no more until it does")}
+// errNoReply is the cause if a call ends without a reply.
+var errNoReply = errors.New("redisstore: no reply in time")
+
+// silent returns the error while the breaker is open. The cause is the last failure.
+func silent(cause error) *limiter.StoreError {
+	return &limiter.StoreError{Reason: storekit.Unavailable, Err: fmt.Errorf(
+		"redisstore: the server does not answer, and is asked no more until it does: %w", unhidden(cause))}
+}
 
 // errPanicked is the cause if a client's method does not return.
 var errPanicked = errors.New("redisstore: the client panicked")
@@ -73,6 +78,7 @@ func refusal(err error) (refused, passes bool) {
 // storeError returns err as the error of a call that was, or was not, written to
 // a connection.
 func storeError(err error, sent bool) *limiter.StoreError {
+	err = unhidden(err)
 	var reply redis.Error
 	isReply := errors.As(err, &reply)
 	refused, _ := refusal(err)

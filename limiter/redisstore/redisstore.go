@@ -63,7 +63,9 @@ type Config struct {
 // few for seconds after calls that timed out.
 type Store struct {
 	client   Client
-	bounded  bool // client ends commands with their context
+	bounded  bool   // client ends commands with their context
+	prober   Client // waits longer than client does
+	holds    bool   // a probe may keep a connection, because the pool has others
 	keys     keys
 	timeout  time.Duration
 	maxAhead int64 // microseconds
@@ -73,9 +75,7 @@ type Store struct {
 	combiner combiner
 	waiters  sync.Pool
 
-	connecting  atomic.Int32
-	connectedAt atomic.Int64 // when connect last began, in microseconds since the clock's start
-	reanchored  atomic.Int64
+	reanchored atomic.Int64
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -117,6 +117,8 @@ func New(client Client, cfg Config) (*Store, error) {
 		clock:    serverClock{start: time.Now()},
 	}
 	s.client, s.bounded = bounded(client, cfg.Timeout)
+	s.prober, _ = bounded(client, max(holdTimeout, cfg.Timeout))
+	s.holds = hasMany(client)
 	s.combiner = combiner{
 		breaker: breaker.New(cfg.Timeout), crowded: func() bool { return poolIsUsedUp(client) },
 		epoch: s.clock.start, timeout: int64(cfg.Timeout), maxSlots: slotsOf(client), queue: newQueue(),
@@ -162,6 +164,12 @@ func slotsOf(client Client) int {
 		return max(c.Options().PoolSize/2, 1)
 	}
 	return maxSlots
+}
+
+// hasMany reports whether the client has more than one connection.
+func hasMany(client Client) bool {
+	c, ok := client.(*redis.Client)
+	return !ok || c.Options().PoolSize > 1
 }
 
 // bounded returns a client on the same connections that ends commands with their
@@ -232,11 +240,11 @@ func (s *Store) decide(
 	}
 	w, err := s.ask(ctx, v, charges)
 	if err != nil {
-		s.free(w)
+		s.recycle(w)
 		return limiter.Decision{}, err
 	}
 	d := w.line.answer(w.run, w.place, charges)
-	s.free(w)
+	s.recycle(w)
 	return d, nil
 }
 
@@ -267,7 +275,7 @@ func (s *Store) Settle(ctx context.Context, charges []limiter.Charge) error {
 		return nil
 	}
 	w, err := s.ask(context.WithoutCancel(ctx), settle, charges)
-	s.free(w)
+	s.recycle(w)
 	if err == nil || mayHaveRun(err) {
 		for i := range charges {
 			charges[i].Receipt = limiter.Receipt{}
@@ -283,7 +291,7 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		return ctx.Err()
 	}
 	w, err := s.ask(ctx, reset, charges)
-	s.free(w)
+	s.recycle(w)
 	return err
 }
 
