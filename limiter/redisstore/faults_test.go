@@ -4,7 +4,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -22,71 +21,6 @@ import (
 
 // These tests put a load on a store and look at the clock, so they want a machine
 // that does nothing else: make test-faults.
-
-// tally counts the answers to requests.
-type tally struct {
-	decided, allowed, canceled, failed atomic.Int64
-	reasons                            sync.Map // of failures, with their number
-}
-
-func (c *tally) String() string {
-	text := fmt.Sprintf("%d decided (%d allowed), %d canceled, %d failed", c.decided.Load(),
-		c.allowed.Load(), c.canceled.Load(), c.failed.Load())
-	c.reasons.Range(func(reason, n any) bool {
-		text += fmt.Sprintf(", %d %v", n.(*atomic.Int64).Load(), reason)
-		return true
-	})
-	return text
-}
-
-// ask counts one request.
-func (c *tally) ask(ctx context.Context, l *limiter.Limiter, caller limiter.Caller) {
-	d, err := l.Take(ctx, caller, 1)
-	switch {
-	case err == nil:
-		c.decided.Add(1)
-	case d.Outcome == 0:
-		c.canceled.Add(1)
-		return
-	default:
-		c.failed.Add(1)
-		store, _ := errors.AsType[*limiter.StoreError](err)
-		n, _ := c.reasons.LoadOrStore(store.Reason, new(atomic.Int64))
-		n.(*atomic.Int64).Add(1)
-	}
-	if d.Allowed() {
-		c.allowed.Add(1)
-	}
-}
-
-// offer lets so many goroutines offer so many requests a second in all, for some time.
-// Each waits for its answer before its next, and a goroutine that is late catches up.
-func offer(goroutines, perSecond int, d time.Duration, ask func(goroutine, n int)) {
-	var group sync.WaitGroup
-	every := time.Second * time.Duration(goroutines) / time.Duration(perSecond)
-	start := time.Now()
-	for g := range goroutines {
-		group.Go(func() {
-			next := start.Add(every * time.Duration(g) / time.Duration(goroutines))
-			for n := 0; next.Sub(start) < d; n++ {
-				time.Sleep(time.Until(next))
-				ask(g, n)
-				next = next.Add(every)
-			}
-		})
-	}
-	group.Wait()
-}
-
-func userCaller(id string) limiter.Caller {
-	return limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: id}, Route: "GET /"}
-}
-
-func newLimiter(t *testing.T, s limiter.Store, l limiter.Limit, policy limiter.FailurePolicy) *limiter.Limiter {
-	t.Helper()
-	return limiter.Must(limiter.New(s, []limiter.Budget{
-		{Name: "api", Scope: limiter.ByPrincipal, Limit: l, OnError: policy}}, limiter.Config{}))
-}
 
 func TestFaults_AFarServerDecides(t *testing.T) {
 	for _, trip := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
@@ -165,39 +99,6 @@ func TestFaults_OneCallerCanNeitherSwitchTheLimiterOffNorDelayOthers(t *testing.
 			t.Logf("attacker: %v; others: %v", &attack, &others)
 			assert.Zero(t, attack.allowed.Load())
 			assert.GreaterOrEqual(t, others.decided.Load(), int64(200*seconds*99/100))
-		})
-	}
-}
-
-func TestFaults_DecidesSoonAfterAStall(t *testing.T) {
-	for name, connect := range map[string]func(testing.TB, string, string) *redis.Client{
-		"default": newClient, "keeping": keeping,
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := redistest.StartTCP(t)
-			s := newStore(t, connect(t, server.Network, server.Addr), redisstore.Config{})
-			l := newLimiter(t, s, limiter.PerSecond(1000), limiter.Closed)
-			var count tally
-			var resumed, first atomic.Int64
-			var group sync.WaitGroup
-			group.Go(func() {
-				time.Sleep(time.Second)
-				server.Pause()
-				time.Sleep(time.Second)
-				server.Resume()
-				resumed.Store(time.Now().UnixNano())
-			})
-			offer(64, 2000, 4*time.Second, func(g, n int) {
-				_, err := l.Take(t.Context(), userCaller(fmt.Sprint(n)), 1)
-				if at := resumed.Load(); err == nil && at > 0 {
-					first.CompareAndSwap(0, time.Now().UnixNano()-at)
-				}
-				count.ask(t.Context(), l, userCaller(fmt.Sprint(n)))
-			})
-			group.Wait()
-			t.Logf("deciding again after %v; %v", time.Duration(first.Load()), &count)
-			assert.Positive(t, first.Load())
-			assert.Less(t, time.Duration(first.Load()), 200*time.Millisecond)
 		})
 	}
 }

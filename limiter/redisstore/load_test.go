@@ -1,0 +1,78 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ration-go/ration/limiter"
+)
+
+// tally counts the answers to requests.
+type tally struct {
+	decided, allowed, canceled, failed atomic.Int64
+	reasons                            sync.Map // of failures, with their number
+}
+
+func (c *tally) String() string {
+	text := fmt.Sprintf("%d decided (%d allowed), %d canceled, %d failed", c.decided.Load(),
+		c.allowed.Load(), c.canceled.Load(), c.failed.Load())
+	c.reasons.Range(func(reason, n any) bool {
+		text += fmt.Sprintf(", %d %v", n.(*atomic.Int64).Load(), reason)
+		return true
+	})
+	return text
+}
+
+// ask counts one request.
+func (c *tally) ask(ctx context.Context, l *limiter.Limiter, caller limiter.Caller) {
+	d, err := l.Take(ctx, caller, 1)
+	switch {
+	case err == nil:
+		c.decided.Add(1)
+	case d.Outcome == 0:
+		c.canceled.Add(1)
+		return
+	default:
+		c.failed.Add(1)
+		store, _ := errors.AsType[*limiter.StoreError](err)
+		n, _ := c.reasons.LoadOrStore(store.Reason, new(atomic.Int64))
+		n.(*atomic.Int64).Add(1)
+	}
+	if d.Allowed() {
+		c.allowed.Add(1)
+	}
+}
+
+// offer lets so many goroutines offer so many requests a second in all, for some time.
+// Each waits for its answer before its next, and a goroutine that is late catches up.
+func offer(goroutines, perSecond int, d time.Duration, ask func(goroutine, n int)) {
+	var group sync.WaitGroup
+	every := time.Second * time.Duration(goroutines) / time.Duration(perSecond)
+	start := time.Now()
+	for g := range goroutines {
+		group.Go(func() {
+			next := start.Add(every * time.Duration(g) / time.Duration(goroutines))
+			for n := 0; next.Sub(start) < d; n++ {
+				time.Sleep(time.Until(next))
+				ask(g, n)
+				next = next.Add(every)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func userCaller(id string) limiter.Caller {
+	return limiter.Caller{Principal: limiter.Principal{Kind: "user", ID: id}, Route: "GET /"}
+}
+
+func newLimiter(t *testing.T, s limiter.Store, l limiter.Limit, policy limiter.FailurePolicy) *limiter.Limiter {
+	t.Helper()
+	return limiter.Must(limiter.New(s, []limiter.Budget{
+		{Name: "api", Scope: limiter.ByPrincipal, Limit: l, OnError: policy}}, limiter.Config{}))
+}
