@@ -12,7 +12,7 @@ const (
 	// its requests have been answered, and how long a short probe lasts.
 	connectTimeout = time.Second
 	// holdTimeout is how long a held probe waits for its reply.
-	holdTimeout = 30 * time.Second
+	holdTimeout = time.Minute
 )
 
 // connect leaves the client with a connection that the next call can use. It follows

@@ -18,11 +18,17 @@ import (
 	"github.com/ration-go/ration/limiter/storekit"
 )
 
+// recommendedOptions returns those of the package comment.
+func recommendedOptions() redis.Options {
+	return redis.Options{Dialer: redisstore.Dialer(nil), DialTimeout: 500 * time.Millisecond, PoolSize: 16}
+}
+
 // recommended returns a client with the options that the package comment recommends.
 func recommended(t testing.TB, network, addr string) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Network: network, Addr: addr,
-		Dialer: redisstore.Dialer(nil), DialTimeout: 500 * time.Millisecond, PoolSize: 16})
+	options := recommendedOptions()
+	options.Network, options.Addr = network, addr
+	client := redis.NewClient(&options)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -14,8 +14,36 @@ import (
 
 // tally counts the answers to requests.
 type tally struct {
-	decided, allowed, canceled, failed atomic.Int64
-	reasons                            sync.Map // of failures, with their number
+	asked, decided, allowed, canceled, failed atomic.Int64
+	reasons                                   sync.Map // of failures, with their number
+}
+
+// add adds what another has counted.
+func (c *tally) add(other *tally) {
+	c.asked.Add(other.asked.Load())
+	c.decided.Add(other.decided.Load())
+	c.allowed.Add(other.allowed.Load())
+	c.canceled.Add(other.canceled.Load())
+	c.failed.Add(other.failed.Load())
+	other.reasons.Range(func(reason, n any) bool {
+		c.of(reason).Add(n.(*atomic.Int64).Load())
+		return true
+	})
+}
+
+// of returns the number of failures for a reason.
+func (c *tally) of(reason any) *atomic.Int64 {
+	n, _ := c.reasons.LoadOrStore(reason, new(atomic.Int64))
+	return n.(*atomic.Int64)
+}
+
+// sum returns the number of failures, for all reasons.
+func (c *tally) sum() (sum int64) {
+	c.reasons.Range(func(_, n any) bool {
+		sum += n.(*atomic.Int64).Load()
+		return true
+	})
+	return sum
 }
 
 func (c *tally) String() string {
@@ -30,6 +58,7 @@ func (c *tally) String() string {
 
 // ask counts one request.
 func (c *tally) ask(ctx context.Context, l *limiter.Limiter, caller limiter.Caller) {
+	c.asked.Add(1)
 	d, err := l.Take(ctx, caller, 1)
 	switch {
 	case err == nil:
@@ -40,8 +69,7 @@ func (c *tally) ask(ctx context.Context, l *limiter.Limiter, caller limiter.Call
 	default:
 		c.failed.Add(1)
 		store, _ := errors.AsType[*limiter.StoreError](err)
-		n, _ := c.reasons.LoadOrStore(store.Reason, new(atomic.Int64))
-		n.(*atomic.Int64).Add(1)
+		c.of(store.Reason).Add(1)
 	}
 	if d.Allowed() {
 		c.allowed.Add(1)

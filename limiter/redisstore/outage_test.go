@@ -140,16 +140,17 @@ func TestFaults_AServerHangsForAMinute(t *testing.T) {
 			var established, queued int64
 			stop := make(chan struct{})
 			group.Go(func() {
+				opened := false // for 100 ms, so that the calls before have ended
 				for tick := time.NewTicker(100 * time.Millisecond); ; {
 					select {
 					case <-stop:
 						return
 					case <-tick.C:
 						e, q := sockets(t, server)
-						if s.Open() {
+						if opened {
 							established = max(established, e)
 						}
-						queued = max(queued, q)
+						opened, queued = s.Open(), max(queued, q)
 					}
 				}
 			})
@@ -174,5 +175,21 @@ func TestFaults_AServerHangsForAMinute(t *testing.T) {
 			assert.LessOrEqual(t, p99, 5*time.Millisecond)
 			assert.Less(t, back, 200*time.Millisecond)
 		})
+	}
+}
+
+// Each fault is met by 2,000 requests at once, with the client's default options and with
+// the recommended ones.
+func TestFaults_EachIsAnsweredInTime(t *testing.T) {
+	within := 20 * time.Millisecond
+	if slowdown > 1 {
+		within = 250 * time.Millisecond
+	}
+	for name, options := range map[string]redis.Options{
+		"default": {}, "recommended": recommendedOptions(),
+	} {
+		for _, f := range faults() {
+			t.Run(f.name+"/"+name, func(t *testing.T) { f.run(t, withUser(options), 2000, 300*time.Millisecond, within) })
+		}
 	}
 }
