@@ -18,12 +18,13 @@ import (
 	"github.com/ration-go/ration/limiter/storekit"
 )
 
-// recommendedOptions returns those of the package comment.
+// recommendedOptions returns those of ExampleNew, without the server.
 func recommendedOptions() redis.Options {
-	return redis.Options{Dialer: redisstore.Dialer(nil), DialTimeout: 500 * time.Millisecond, PoolSize: 16}
+	return redis.Options{Dialer: redisstore.Dialer(nil), DialTimeout: 500 * time.Millisecond, PoolSize: 16,
+		DisableIdentity: true}
 }
 
-// recommended returns a client with the options that the package comment recommends.
+// recommended returns a client with the options of ExampleNew.
 func recommended(t testing.TB, network, addr string) *redis.Client {
 	t.Helper()
 	options := recommendedOptions()

@@ -1,8 +1,10 @@
 // Package redisstore keeps accounts in a Redis or Valkey server, so that any
 // number of processes share them, with the same exact answers as memory:
 //
-//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", DialerRetries: 1})
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", Dialer: redisstore.Dialer(nil)})
 //	store, err := redisstore.New(client, redisstore.Config{})
+//
+// The example of [New] has all the options that are recommended.
 //
 // It works with one server (Redis 6.2 or later, Valkey) and with a master that
 // Sentinels name (redis.NewFailoverClient); not with a Ring, and not with a
@@ -70,38 +72,73 @@
 // so that a script that runs late, on a server that was stopped or cut off,
 // debits nothing.
 //
-// A connection of a *redis.Client whose call has timed out is given up at once, not
-// after ReadTimeout; see [Client]. Connections are made beside the calls that need
-// them: a request that waits is answered in time, and the connection is ready for the
-// next. So if a new connection takes longer than Config.Timeout (a far server, TLS), the first
-// requests fail; MinIdleConns makes connections before. Nothing goes on without calls. A
-// caller whose context is cancelled while it makes a call itself may wait for the rest
-// of the timeout.
-//
 // If no call is answered for a whole Timeout, and at least three were made, the store
-// asks the server no more: every request is unavailable at once, whatever it waits for.
-// Requests then let the store probe the server, every 150 ms at most, and the first
-// answer in time ends that. Requests that wait for a connection, or that callers give
-// up, do not count, and any answer in time starts the count again.
+// stops asking: every request fails at once as unavailable, and the error says what the
+// last failure was. Calls that wait for a connection, and calls that callers give up, do
+// not count, and any reply in time starts the count again. So callers can't cause it,
+// however many they are and however short their deadlines.
 //
-// DialerRetries: 1 lets calls fail at once, as unavailable, while nobody listens.
-// By default the client tries five times, 100 ms apart, and calls last until their
-// deadline.
+// Requests then let the store probe the server, and a reply in time ends the incident. A
+// server that refuses connections is probed at least every 150 ms. At a server that hangs,
+// one probe keeps its connection and waits up to a minute for the reply, because a hung
+// server keeps the connections that clients give up; other probes try new connections, at
+// growing intervals of up to 30 seconds. Without requests there are no probes.
+//
+// # Client options
+//
+//   - Dialer: use [Dialer]. Without it the store can be back 1.2 s later than the server.
+//   - PoolSize: 16 is enough. Calls use half of the pool, at most 8 connections. A client
+//     whose other commands block or run long (BLPOP, big replies) is better not shared.
+//   - ReadTimeout, WriteTimeout, MaxRetries and ContextTimeoutEnabled do not matter to the
+//     store: Config.Timeout bounds every request.
+//   - DialTimeout: how long to wait for a connection to a server that is not there, 500 ms
+//     in one region. A probe is one dial, so this is also how late the store can notice that
+//     a lost network is back.
+//   - MinIdleConns: connections that are made before they are needed, if making one takes
+//     longer than Config.Timeout (a far server, TLS). Otherwise the first requests fail:
+//     their connection is finished beside them, and used by the next.
+//   - DisableIdentity: saves a round trip for each connection, and a right (see Rights).
+//   - Log lines: the client logs failed connections itself. redis.SetLogger sends its lines
+//     elsewhere, for all clients of the process, and logging.Disable (of go-redis) drops
+//     them. The limiter logs incidents itself.
+//
+// A connection of a *redis.Client whose call has timed out is given up at once, not
+// after ReadTimeout; see [Client]. A caller whose context is cancelled while it makes a
+// call itself may wait for the rest of the timeout.
+//
+// # What OnError decides
+//
+// While the store fails, Closed refuses every request of the budget, and Open lets every
+// request through, without limit. So with Open, whoever can stop the server also switches
+// the limit off: by a load on the server from elsewhere, or by filling its memory with
+// accounts of invented callers. Choose Closed for what costs money or protects a system
+// that is smaller than the traffic, and Open if refusing everybody is the greater harm.
 //
 // # What can be lost
 //
-// An account holds one capacity at most, so whatever the server forgets admits at
-// most one capacity more for each account and event: a restart without
-// persistence, a failover (replication is asynchronous; min-replicas-to-write
-// bounds it), a FLUSHALL, an eviction.
+// An account holds one capacity at most, so whatever the server forgets admits at most
+// one capacity more for each account and event. If the server forgets k times in a time T,
+// an account of capacity C and rate r allows at most (1+k)C + rT, whatever else fails. These
+// count as forgetting: a restart without persistence, a failover (replication is
+// asynchronous; min-replicas-to-write bounds it), a FLUSHALL, an eviction.
 //
-//   - Persistence: an account is worth one capacity. With appendfsync everysec a crash
-//     forgets a second.
-//   - maxmemory-policy: noeviction, so that a full server is an error and OnError
-//     answers. volatile-ttl evicts the accounts that would be full soonest;
-//     other policies make used-up accounts full.
-//   - Nothing grows for ever: every key expires when its account is full again,
-//     some milliseconds later at most, and never before.
+// Persistence: with appendonly yes and appendfsync everysec, a crash forgets the last second;
+// with always, nothing. Without persistence every restart makes all accounts full, which is
+// often good enough for limits of a minute or less.
+//
+// Eviction: a server with a maxmemory may evict accounts, by its maxmemory-policy. Of 500
+// used-up accounts whose callers were away, so many were full again after others had
+// filled the memory:
+//
+//	noeviction                       0   new accounts are errors (OOM): OnError answers
+//	volatile-ttl                     0   evicts first what would be full soonest
+//	allkeys-lru, volatile-lru      480   a caller who waits is forgotten first
+//	allkeys-lfu, volatile-lfu      320
+//	allkeys-random, ...            320
+//
+// Use noeviction, or volatile-ttl if invented callers are a greater danger than a forgotten
+// account. Nothing grows for ever: every key expires when its account is full again, some
+// milliseconds later at most, and never before.
 //
 // # Memory
 //
@@ -153,7 +190,8 @@
 //	    +exists +set +append +setrange +pexpireat +del +hello
 //
 // Scripts are loaded by EVAL when a server does not know them, so no SCRIPT
-// command is needed.
+// command is needed. A client without DisableIdentity also tries CLIENT SETINFO for each
+// connection; that it may not is no error, but an entry in the server's ACL LOG.
 //
 // All of them are needed: a user that lacks one of the commands that write can see
 // a script end halfway, with some accounts of a request changed and others not.

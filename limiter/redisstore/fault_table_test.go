@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -72,12 +73,16 @@ func commanded(name string, fail, heal string) fault {
 // do sends commands, with a semicolon between them.
 func (b *bench) do(commands string) {
 	for command := range strings.SplitSeq(commands, ";") {
-		var words []any
-		for word := range strings.FieldsSeq(command) {
-			words = append(words, word)
-		}
-		b.server.Do(words...)
+		b.server.Do(words(command)...)
 	}
+}
+
+// words returns the words of a command.
+func words(command string) (all []any) {
+	for word := range strings.FieldsSeq(command) {
+		all = append(all, word)
+	}
+	return all
 }
 
 // with changes a fault.
@@ -95,13 +100,13 @@ func faults() []fault {
 			heal: func(_ *testing.T, b *bench) { b.server.Resume() }},
 		{name: "SIGKILL", forgets: 1, short: true,
 			fail: func(_ *testing.T, b *bench) { b.server.Kill() },
-			heal: func(_ *testing.T, b *bench) { b.restart() }},
+			heal: func(t *testing.T, b *bench) { b.restart(t) }},
 		{name: "restart", forgets: 1, decides: true,
-			fail: func(_ *testing.T, b *bench) { b.restart() },
+			fail: func(t *testing.T, b *bench) { b.restart(t) },
 			heal: func(*testing.T, *bench) {}},
 		{name: "restart with persistence", decides: true,
 			args: []string{"--appendonly", "yes", "--appendfsync", "always"},
-			fail: func(_ *testing.T, b *bench) { b.restart() },
+			fail: func(t *testing.T, b *bench) { b.restart(t) },
 			heal: func(*testing.T, *bench) {}},
 		proxied("accept and never answer", redistest.Mute).with(inShort),
 		proxied("black hole", redistest.BlackHole),
@@ -135,20 +140,27 @@ func faults() []fault {
 const (
 	accounts = 20
 	timeout  = 50 * time.Millisecond
-
-	// asUser is the line of the package comment.
-	asUser = "ACL SETUSER ration on >secret ~ration:* -@all +evalsha +eval +time +get +mget " +
-		"+exists +set +append +setrange +pexpireat +del +hello"
 )
 
 func keyOfAccount(i int) limiter.Key {
 	return limiter.Key{Budget: "api", Principal: userCaller(fmt.Sprint(i)).Principal}
 }
 
+// asUser returns the ACL line of the package comment.
+func asUser(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, line, found := strings.Cut(string(text), "//	ACL SETUSER ")
+	require.True(t, found)
+	line, _, _ = strings.Cut(line, "\n//\n")
+	return "ACL SETUSER " + strings.ReplaceAll(line, "//", "")
+}
+
 // restart kills the server and starts it again.
-func (b *bench) restart() {
+func (b *bench) restart(t *testing.T) {
 	b.server.Restart()
-	b.do(asUser)
+	b.do(asUser(t))
 }
 
 // busy lets the server run a script that does not end.
@@ -165,7 +177,7 @@ func (b *bench) busy(t *testing.T) {
 // newBench starts a server whose accounts have been used a little.
 func newBench(t *testing.T, f fault, connect func(testing.TB, string, string) *redis.Client) *bench {
 	b := &bench{server: redistest.StartTCP(t, f.args...)}
-	b.do(asUser)
+	b.do(asUser(t))
 	b.proxy = redistest.NewTCPProxy(t, b.server)
 	b.client = connect(t, b.proxy.Network, b.proxy.Addr)
 	b.store = newStore(t, b.client, redisstore.Config{Timeout: timeout})

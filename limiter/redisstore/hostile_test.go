@@ -322,6 +322,26 @@ func TestTake_WhoLacksARightChangesNothing(t *testing.T) {
 	}
 }
 
+// The rights of the package comment are enough for all that a store does.
+func TestStore_NeedsNoMoreRightsThanDocumented(t *testing.T) {
+	server := redistest.StartTCP(t)
+	server.Do(words(asUser(t))...)
+	options := recommendedOptions()
+	s := newStore(t, withUser(options)(t, server.Network, server.Addr), redisstore.Config{Timeout: patient})
+	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.FixedWindow, limiter.RollingLog} {
+		l := limiter.Limit{Tokens: 10, Per: time.Hour, Algorithm: a}
+		charges := on(fmt.Sprint(a), l, 5)
+		allowed(t, s, charges)
+		charges[0].Cost = -2
+		require.NoError(t, s.Settle(t.Context(), charges))
+		assert.EqualValues(t, 7, left(t, s, fmt.Sprint(a), l))
+		server.Do("SCRIPT", "FLUSH")
+		require.NoError(t, s.Reset(t.Context(), charges))
+		assert.EqualValues(t, 10, left(t, s, fmt.Sprint(a), l))
+	}
+	assert.Empty(t, server.Do("ACL", "LOG"), "nothing was refused")
+}
+
 func TestStore_ALongTimeoutIsNoReasonToWaitForMinutes(t *testing.T) {
 	server := redistest.Start(t)
 	client := &scripted{newClient(t, server.Network, server.Addr), []error{reply("LOADING x")}, 0}
