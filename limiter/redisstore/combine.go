@@ -36,6 +36,7 @@ type combiner struct {
 	doubted bool    // the last call has failed, so rtt may be wrong
 	timer   *time.Timer
 	wakesAt int64 // when the timer fires; 0 if it is not set
+	lateAt  int64 // when this process was late last
 }
 
 // join adds the request to a line that waits, and reports whether there is one.
@@ -136,7 +137,7 @@ func (c *combiner) finished(b *call, o outcome, now int64) (next []*call) {
 		c.slots--
 	}
 	c.saw(o.took, o.err != nil)
-	if o.replied() && now <= b.ends {
+	if o.replied() && o.took <= c.timeout {
 		c.breaker.Answered()
 	} else if !o.replied() {
 		c.miss(b, now, o.err)
@@ -149,12 +150,15 @@ func (c *combiner) finished(b *call, o outcome, now int64) (next []*call) {
 func (c *combiner) passed(now int64) (next []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noteDelay(now)
 	c.wakesAt = 0
 	due := c.queue.expire(now)
 	for _, b := range c.calls {
 		due = sooner(due, b.expire(now, time.Duration(c.timeout)))
-		if b.ends <= now {
+		if end := b.answerBy(c.timeout); end <= now {
 			c.miss(b, now, errNoReply)
+		} else if b.ends <= now && !b.missed {
+			due = sooner(due, end)
 		}
 		switch {
 		case b.lost:
@@ -176,16 +180,30 @@ func (c *combiner) passed(now int64) (next []*call) {
 }
 
 // miss tells the breaker, once, that a call has had no answer in time. One that waits
-// for a connection says nothing of the server.
+// for a connection says nothing of the server, nor does one of a process that is late.
 func (c *combiner) miss(b *call, now int64, cause error) {
+	c.noteDelay(now)
 	if b.missed || !b.sent && c.crowded() {
 		return
 	}
-	if b.missed = true; c.breaker.Missed(b.began, now) {
+	if b.missed = true; b.began >= c.lateAt && c.breaker.Missed(b.began, now) {
 		c.failed(cause)
 		c.giveUp(now)
 	}
 }
+
+// noteDelay notes whether this process is late itself, because its timer is. Then it may
+// be late to send calls and to see their replies, so those that it has made by now say
+// nothing of the server.
+func (c *combiner) noteDelay(now int64) {
+	if c.wakesAt != 0 && now-c.wakesAt > c.timeout/4 {
+		c.lateAt = now
+	}
+}
+
+// answerBy returns when a call that has no reply is one that the server has missed: its
+// requests may have waited, so that there is less time for them.
+func (b *call) answerBy(timeout int64) int64 { return max(b.began, b.written) + timeout }
 
 // failed keeps the last failure, for the error while the breaker is open.
 func (c *combiner) failed(cause error) { c.silence.Store(silent(cause)) }

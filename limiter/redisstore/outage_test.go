@@ -112,6 +112,10 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
+func TestFaults_CallersCannotOpenTheBreaker(t *testing.T) {
+	crowdsCannotOpenTheBreaker(t, timeout)
+}
+
 // A hung server is a light load for its clients, and they for it.
 func TestFaults_AServerHangsForAMinute(t *testing.T) {
 	for name, connect := range optionSets {

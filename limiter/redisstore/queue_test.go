@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/breaker"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/storekit"
 )
@@ -174,4 +175,46 @@ func TestQueue_SettlesStarveNobody(t *testing.T) {
 		}
 		assert.Equal(t, 2, requests, name)
 	}
+}
+
+// A process that is late itself, such as one without processor time, does not blame the
+// server for it.
+func TestCombiner_ALateProcessDoesNotOpenTheBreaker(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	for late, opens := range map[int64]bool{0: true, 12: true, 13: false, 1000: false} {
+		c := combiner{timeout: 50 * ms, breaker: breaker.New(50 * time.Millisecond),
+			crowded: func() bool { return false }, queue: newQueue(), timer: time.NewTimer(time.Hour)}
+		ask := func(now int64) {
+			for range breaker.Least {
+				c.calls = append(c.calls, &call{began: now, written: now, sent: true, ends: now + 50*ms})
+			}
+			c.slots += breaker.Least
+			c.wakesAt = now + 50*ms
+		}
+		ask(0)
+		c.passed((50 + late) * ms)
+		assert.Equal(t, opens, c.breaker.Open(), "%d ms late", late)
+		ask((50 + late) * ms)
+		c.passed((100 + late) * ms)
+		assert.True(t, c.breaker.Open(), "it is on time again")
+		c.timer.Stop()
+	}
+}
+
+// Requests that have waited leave a call less time than the server has for its reply.
+func TestCombiner_ACallHasAWholeTimeoutForItsReply(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	c := combiner{timeout: 50 * ms, breaker: breaker.New(50 * time.Millisecond),
+		crowded: func() bool { return false }, queue: newQueue(), timer: time.NewTimer(time.Hour)}
+	defer c.timer.Stop()
+	for range breaker.Least {
+		c.calls = append(c.calls, &call{began: 40 * ms, written: 41 * ms, sent: true, ends: 50 * ms})
+	}
+	for _, now := range []int64{50, 90} {
+		c.passed(now * ms)
+		assert.False(t, c.breaker.Open(), now)
+		assert.Equal(t, 91*ms, c.wakesAt)
+	}
+	c.passed(91 * ms)
+	assert.True(t, c.breaker.Open())
 }
