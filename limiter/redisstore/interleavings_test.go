@@ -162,7 +162,7 @@ func (w *world) run(f *flight) {
 			reply = number(number(reply, used*d.rule.p), 1)
 		}
 		for _, r := range l.runs {
-			cost := r.shares[0].cost
+			cost := r.draws[0].cost
 			for range r.count {
 				switch {
 				case l.verb == take && used+cost <= w.capacity:

@@ -40,11 +40,11 @@ type line struct {
 	same *line // with the same hash
 
 	one struct { // where the slices of most lines are: of one account, and one run
-		charge [1]limiter.Charge
-		draw   [1]draw
-		runs   [1]*run
-		run    run
-		share  [1]share
+		charge  [1]limiter.Charge
+		draw    [1]draw
+		runs    [1]*run
+		run     run
+		runDraw [1]runDraw
 	}
 }
 
@@ -63,13 +63,13 @@ type draw struct {
 
 // run is requests of a line that follow each other and cost the same.
 type run struct {
-	shares      []share // one for each draw
-	count       int64   // requests that are sent
+	draws       []runDraw // one for each draw of the line
+	count       int64     // requests that are sent
 	first, last *waiter
 }
 
-// share is what a run has to do with one account.
-type share struct {
+// runDraw is what the requests of a run draw on one account.
+type runDraw struct {
 	cost   int64 // of one request
 	used   int64 // in units, before the run
 	debits int64 // how many requests of the run the account has paid
@@ -220,10 +220,10 @@ func (l *line) add(w *waiter, charges []limiter.Charge) bool {
 		r := &run{}
 		if n == 0 {
 			r = &l.one.run
-			*r = run{shares: l.one.share[:0]}
+			*r = run{draws: l.one.runDraw[:0]}
 		}
 		for j := range l.draws {
-			r.shares = append(r.shares, share{cost: l.cost(j, charges)})
+			r.draws = append(r.draws, runDraw{cost: l.cost(j, charges)})
 		}
 		l.runs = append(l.runs, r)
 	}
@@ -234,8 +234,8 @@ func (l *line) add(w *waiter, charges []limiter.Charge) bool {
 // costs reports whether a request with these charges costs as much as those of the
 // run.
 func (r *run) costs(l *line, charges []limiter.Charge) bool {
-	for j := range r.shares {
-		if r.shares[j].cost != l.cost(j, charges) {
+	for j := range r.draws {
+		if r.draws[j].cost != l.cost(j, charges) {
 			return false
 		}
 	}
@@ -282,8 +282,8 @@ func (l *line) appendTo(dst []byte, number func(*rule) uint16) []byte {
 	}
 	for _, r := range l.runs {
 		dst = appendNumbers(dst, r.count)
-		for j := range r.shares {
-			d, cost := &l.draws[j], r.shares[j].cost
+		for j := range r.draws {
+			d, cost := &l.draws[j], r.draws[j].cost
 			if l.verb == settle {
 				dst = appendNumbers(dst, max(-most, min(cost, most)), d.taken)
 			} else {

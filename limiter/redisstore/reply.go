@@ -12,7 +12,7 @@ import (
 )
 
 // read reads the line's reply: its accounts as they were before it at the instant
-// now. An account's own instant may exceed now by at most ahead. The error is that of the
+// now. An account's o instant may exceed now by at most ahead. The error is that of the
 // line.
 func (l *line) read(n *numbers, now, ahead int64) error {
 	if n.byte() != 0 {
@@ -45,40 +45,40 @@ func (lineError) RedisError() {}
 func (l *line) replay(n *numbers) {
 	for i, r := range l.runs {
 		admitted := r.count
-		for j := range r.shares {
-			d, h := &l.draws[j], &r.shares[j]
-			h.used = d.used
+		for j := range r.draws {
+			d, o := &l.draws[j], &r.draws[j]
+			o.used = d.used
 			if i > 0 {
-				before := &l.runs[i-1].shares[j]
-				h.used = before.used + before.debits*before.cost*d.rule.p
+				before := &l.runs[i-1].draws[j]
+				o.used = before.used + before.debits*before.cost*d.rule.p
 			}
 			if !d.shadow {
-				admitted = min(admitted, h.fits(&d.rule))
+				admitted = min(admitted, o.fits(&d.rule))
 			}
 		}
-		for j := range r.shares {
-			d, h := &l.draws[j], &r.shares[j]
-			if l.verb == take && h.cost > 0 {
-				h.debits = min(admitted, h.fits(&d.rule))
+		for j := range r.draws {
+			d, o := &l.draws[j], &r.draws[j]
+			if l.verb == take && o.cost > 0 {
+				o.debits = min(admitted, o.fits(&d.rule))
 			}
 			if d.rule.kind == limiter.RollingLog {
-				refused := h.cost > 0 && h.cost <= d.rule.capacity && r.count > h.debits &&
-					h.fits(&d.rule) == h.debits
-				h.wait = n.within(int64(bit(refused)), d.rule.n)
+				refused := o.cost > 0 && o.cost <= d.rule.capacity && r.count > o.debits &&
+					o.fits(&d.rule) == o.debits
+				o.wait = n.within(int64(bit(refused)), d.rule.n)
 			}
 		}
 	}
 }
 
 // fits returns how many requests of the run the account could pay.
-func (h *share) fits(r *rule) int64 {
+func (o *runDraw) fits(r *rule) int64 {
 	switch {
-	case h.cost == 0:
+	case o.cost == 0:
 		return math.MaxInt64
-	case h.cost > r.capacity:
+	case o.cost > r.capacity:
 		return 0
 	default:
-		return max(r.units()-h.used, 0) / (h.cost * r.p)
+		return max(r.units()-o.used, 0) / (o.cost * r.p)
 	}
 }
 
@@ -89,7 +89,7 @@ func (l *line) answer(r *run, place int64, charges []limiter.Charge) (d limiter.
 	allowed := true
 	for j := range l.draws {
 		if d := &l.draws[j]; !d.shadow {
-			allowed = allowed && d.rule.judge(r.shares[j].usedBefore(d, place), r.shares[j].cost) ==
+			allowed = allowed && d.rule.judge(r.draws[j].usedBefore(d, place), r.draws[j].cost) ==
 				limiter.Allow
 		}
 	}
@@ -97,17 +97,17 @@ func (l *line) answer(r *run, place int64, charges []limiter.Charge) (d limiter.
 	for i := range charges {
 		c := &charges[i]
 		j := l.draw(i)
-		d, h := &l.draws[j], &r.shares[j]
-		used := h.usedBefore(d, place)
-		outcome := d.rule.judge(used, h.cost)
+		d, o := &l.draws[j], &r.draws[j]
+		used := o.usedBefore(d, place)
+		outcome := d.rule.judge(used, o.cost)
 		c.Receipt = limiter.Receipt{}
 		if allowed && outcome == limiter.Allow {
-			used += h.cost * d.rule.p
+			used += o.cost * d.rule.p
 			if l.verb == take {
 				c.Receipt = limiter.Receipt{At: d.at * int64(time.Microsecond), Taken: c.Cost, Valid: true}
 			}
 		}
-		c.Result = d.result(outcome, used, h)
+		c.Result = d.result(outcome, used, o)
 		p.Offer(c, wide(used), wide(d.rule.units()))
 	}
 	p.Decide(&d)
@@ -115,23 +115,23 @@ func (l *line) answer(r *run, place int64, charges []limiter.Charge) (d limiter.
 }
 
 // usedBefore returns what is used before the request of that place in the run.
-func (h *share) usedBefore(d *draw, place int64) int64 {
-	return h.used + min(place, h.debits)*h.cost*d.rule.p
+func (o *runDraw) usedBefore(d *draw, place int64) int64 {
+	return o.used + min(place, o.debits)*o.cost*d.rule.p
 }
 
 // result returns the account as it is when used units are used after the request.
-func (d *draw) result(outcome limiter.Outcome, used int64, h *share) limiter.Result {
+func (d *draw) result(outcome limiter.Outcome, used int64, o *runDraw) limiter.Result {
 	r := limiter.Result{Outcome: outcome, Remaining: d.rule.remaining(used)}
 	var wait time.Duration
 	switch d.rule.kind {
 	case limiter.TokenBucket:
 		r.ResetAfter = d.rule.fill(used)
-		wait = d.rule.fill(used + h.cost*d.rule.p - d.rule.units())
+		wait = d.rule.fill(used + o.cost*d.rule.p - d.rule.units())
 	case limiter.FixedWindow:
 		r.ResetAfter = d.rule.left(d.at)
 		wait = r.ResetAfter
 	case limiter.RollingLog:
-		r.ResetAfter, wait = micros(d.reset), micros(h.wait)
+		r.ResetAfter, wait = micros(d.reset), micros(o.wait)
 		if used > d.used {
 			r.ResetAfter = micros(d.rule.n)
 		}
