@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ration-go/ration/internal/lab/certtest"
 	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter/redisstore"
 	"github.com/ration-go/ration/limiter/storekit"
@@ -90,8 +91,45 @@ func TestDialer_ABrokenConnectionIsNotUsedLater(t *testing.T) {
 	assert.NoError(t, conn.Close())
 }
 
-// The handshake of TLS is a part of the dial and ends with its context.
+// behindTLS starts what lets clients reach the server by TLS alone, and returns its address.
+func behindTLS(t *testing.T, server *redistest.Server, config *tls.Config) string {
+	t.Helper()
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial(server.Network, server.Addr)
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(to, conn); _ = to.Close() }()
+			go func() { _, _ = io.Copy(conn, to); _ = conn.Close() }()
+		}
+	}()
+	return listener.Addr().String()
+}
+
 func TestDialer_SpeaksTLS(t *testing.T) {
+	ca := certtest.New(t, "CA")
+	addr := behindTLS(t, redistest.Start(t), ca.Server(t, tls.NoClientCert))
+	take := func(config *tls.Config) error {
+		client := redis.NewClient(&redis.Options{Addr: addr, Dialer: redisstore.Dialer(config)})
+		t.Cleanup(func() { _ = client.Close() })
+		return ask(t, newStore(t, client, redisstore.Config{Timeout: patient}))
+	}
+	require.NoError(t, take(ca.Client()))
+	err := take(certtest.New(t, "another CA").Client())
+	failed(t, err, storekit.Unavailable)
+	assert.ErrorContains(t, err, "certificate")
+}
+
+// The handshake of TLS is a part of the dial and ends with its context.
+func TestDialer_AHandshakeEndsWithItsContext(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()

@@ -116,10 +116,20 @@ func TestStore_TwoProcessesTakeTurns(t *testing.T) {
 // most one capacity for each account.
 func TestStore_FollowsASentinelToTheNewMaster(t *testing.T) {
 	t.Parallel()
+	for name, options := range map[string]redis.FailoverOptions{
+		"default": {}, "recommended": {Dialer: redisstore.Dialer(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			followSentinel(t, options)
+		})
+	}
+}
+
+func followSentinel(t *testing.T, options redis.FailoverOptions) {
 	group := redistest.StartGroup(t)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: group.Name, SentinelAddrs: []string{group.Sentinel.Addr},
-	})
+	options.MasterName, options.SentinelAddrs = group.Name, []string{group.Sentinel.Addr}
+	client := redis.NewFailoverClient(&options)
 	t.Cleanup(func() { _ = client.Close() })
 	s := newStore(t, client, redisstore.Config{Timeout: 200 * time.Millisecond})
 	daily := limiter.PerDay(1000)

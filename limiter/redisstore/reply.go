@@ -12,7 +12,7 @@ import (
 )
 
 // read reads the line's reply: its accounts as they were before it at the instant
-// now. An account's o instant may exceed now by at most ahead. The error is that of the
+// now. An account's own instant may exceed now by at most ahead. The error is that of the
 // line.
 func (l *line) read(n *numbers, now, ahead int64) error {
 	if n.byte() != 0 {
