@@ -260,9 +260,12 @@ func (f *fault) run(
 	healed := time.Now()
 	require.Eventually(t, decides, patient, time.Millisecond)
 	back := time.Since(healed)
-	for range 4 {
-		b.burst(t, l, n, &after, func() {})
-	}
+	require.Eventually(t, func() bool {
+		var all tally
+		b.burst(t, l, n, &all, func() {})
+		after.add(&all)
+		return all.decided.Load() == int64(n) && all.allowed.Load() == 0
+	}, patient, time.Millisecond, "the accounts are used up")
 
 	var total tally
 	total.add(&before)

@@ -22,6 +22,25 @@ import (
 // These tests put a load on a store and look at the clock, so they want a machine
 // that does nothing else: make test-faults.
 
+// offer lets so many goroutines offer so many requests a second in all, for some time.
+// Each waits for its answer before its next, and a goroutine that is late catches up.
+func offer(goroutines, perSecond int, d time.Duration, ask func(goroutine, n int)) {
+	var group sync.WaitGroup
+	every := time.Second * time.Duration(goroutines) / time.Duration(perSecond)
+	start := time.Now()
+	for g := range goroutines {
+		group.Go(func() {
+			next := start.Add(every * time.Duration(g) / time.Duration(goroutines))
+			for n := 0; next.Sub(start) < d; n++ {
+				time.Sleep(time.Until(next))
+				ask(g, n)
+				next = next.Add(every)
+			}
+		})
+	}
+	group.Wait()
+}
+
 func TestFaults_AFarServerDecides(t *testing.T) {
 	for _, trip := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
 		for _, goroutines := range []int{64, 256} {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ration-go/ration/limiter"
 )
@@ -74,25 +73,6 @@ func (c *tally) ask(ctx context.Context, l *limiter.Limiter, caller limiter.Call
 	if d.Allowed() {
 		c.allowed.Add(1)
 	}
-}
-
-// offer lets so many goroutines offer so many requests a second in all, for some time.
-// Each waits for its answer before its next, and a goroutine that is late catches up.
-func offer(goroutines, perSecond int, d time.Duration, ask func(goroutine, n int)) {
-	var group sync.WaitGroup
-	every := time.Second * time.Duration(goroutines) / time.Duration(perSecond)
-	start := time.Now()
-	for g := range goroutines {
-		group.Go(func() {
-			next := start.Add(every * time.Duration(g) / time.Duration(goroutines))
-			for n := 0; next.Sub(start) < d; n++ {
-				time.Sleep(time.Until(next))
-				ask(g, n)
-				next = next.Add(every)
-			}
-		})
-	}
-	group.Wait()
 }
 
 func userCaller(id string) limiter.Caller {
