@@ -233,6 +233,28 @@ func (b *bench) state() state {
 	return state{runtime.NumGoroutine() - 2*conns, conns, memory.HeapAlloc}
 }
 
+// delays begins to watch how late timers are, because other processes and the requests
+// themselves use the processors. What it returns ends that, and returns the longest.
+func delays() func() time.Duration {
+	stop, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		for most := time.Duration(0); ; {
+			due := time.Now().Add(time.Millisecond)
+			select {
+			case <-stop:
+				longest <- most
+				return
+			case <-time.After(time.Millisecond):
+				most = max(most, time.Since(due))
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-longest
+	}
+}
+
 // run lets a fault begin while requests are in flight, last for some time, and end. The
 // accounts have enough for four bursts. Times are bounded if within, which is how much
 // longer than the timeout an answer may take, is not 0.
@@ -251,11 +273,13 @@ func (f *fault) run(
 	b.burst(t, l, n, &before, func() {})
 	was := b.state()
 
+	late := delays()
 	began := time.Now()
 	slowest := b.burst(t, l, n, &during, func() { f.fail(t, b) })
 	for rounds := 0; rounds < 3 || time.Since(began) < lasts; rounds++ {
 		slowest = max(slowest, b.burst(t, l, n, &during, func() {}))
 	}
+	delay := late()
 	f.heal(t, b)
 	healed := time.Now()
 	require.Eventually(t, decides, patient, time.Millisecond)
@@ -271,7 +295,7 @@ func (f *fault) run(
 	total.add(&before)
 	total.add(&during)
 	total.add(&after)
-	t.Logf("%v; slowest %v; back after %v", &during, slowest, back)
+	t.Logf("%v; slowest %v, where a timer was up to %v late; back after %v", &during, slowest, delay, back)
 	assert.Equal(t, total.asked.Load(), total.decided.Load()+total.failed.Load())
 	assert.Equal(t, total.failed.Load(), total.sum())
 	all := accounts * capacity
