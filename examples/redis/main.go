@@ -46,7 +46,7 @@ func main() {
 
 func serve(server, addr, second string) error {
 	client := redis.NewClient(&redis.Options{Addr: server,
-		DialerRetries: 1}) // fails fast while the server is down
+		Dialer: redisstore.Dialer(nil)}) // fails fast while the server is down, and is back at once
 	users, err := redisstore.New(client, redisstore.Config{Prefix: "quickstart:"})
 	if err != nil {
 		return err

@@ -75,8 +75,9 @@
 // If no call is answered for a whole Timeout, and at least three were made, the store
 // stops asking: every request fails at once as unavailable, and the error says what the
 // last failure was. Calls that wait for a connection, and calls that callers give up, do
-// not count, and any reply in time starts the count again. So callers can't cause it,
-// however many they are and however short their deadlines.
+// not count, nor do calls of a process that is late itself for lack of processor time, and
+// any reply in time starts the count again. So callers can't cause it, however many they
+// are and however short their deadlines.
 //
 // Requests then let the store probe the server, and a reply in time ends the incident. A
 // server that refuses connections is probed at least every 150 ms. At a server that hangs,

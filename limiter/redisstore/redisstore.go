@@ -60,7 +60,7 @@ type Config struct {
 // Store is a [limiter.Store] in a Redis or Valkey server. Any number of
 // processes share its accounts. It is safe for concurrent use; the zero Store is
 // not usable, see [New]. It has goroutines of its own only while requests wait, and a
-// few for seconds after calls that timed out.
+// few for up to a minute after calls that timed out.
 type Store struct {
 	client   Client
 	bounded  bool   // client ends commands with their context
