@@ -193,7 +193,11 @@ func (c *calls) missed(began int64) {
 // again: by a Take of what a request wanted to charge, at no cost. A Peek would not show
 // that the store can write again.
 func (c *calls) probe(charges []limiter.Charge) {
-	if len(charges) == 0 || c.open.Load() >= maxCalls || !c.breaker.Probe(c.now()) {
+	if len(charges) == 0 || c.open.Load() >= maxCalls {
+		return
+	}
+	p := c.breaker.Probe(c.now())
+	if p == breaker.None {
 		return
 	}
 	c.open.Add(1)
@@ -204,15 +208,20 @@ func (c *calls) probe(charges []limiter.Charge) {
 	}
 	// A probe that does not return when its time has ended must not keep others from
 	// being started.
-	late := time.AfterFunc(probeTime, func() { c.breaker.Probed(false) })
+	late := time.AfterFunc(probeTime, func() { c.breaker.Probed(p, breaker.Abandoned, c.now()) })
 	go func() {
 		defer c.open.Add(-1)
 		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 		defer cancel()
 		began := c.now()
 		_, err := guard(c.store, ctx, charges, limiter.Store.Take)
-		if late.Stop() {
-			c.breaker.Probed(heard(err) == replied && c.now()-began <= int64(c.timeout))
+		if !late.Stop() {
+			return
 		}
+		result := breaker.Failed
+		if heard(err) == replied && c.now()-began <= int64(c.timeout) {
+			result = breaker.Answered
+		}
+		c.breaker.Probed(p, result, c.now())
 	}()
 }
