@@ -178,7 +178,7 @@ func (i *incident) failed(ctx context.Context, l *Limiter, err *StoreError) {
 	failures := i.failures
 	i.mu.Unlock()
 	if due {
-		l.warn(ctx, "store-failed", "store unavailable; applying each budget's OnError policy",
+		l.logCode(ctx, slog.LevelWarn, "store-failed", "store unavailable; applying each budget's OnError policy",
 			slog.Any("error", err), slog.Int64("failures", failures))
 	}
 }

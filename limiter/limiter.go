@@ -182,9 +182,12 @@ func (l *Limiter) Reset(ctx context.Context, c Caller) error {
 	return l.can.Reset(ctx, own)
 }
 
-// warn logs a misuse under a code that stays the same.
+// warn logs and reports a misuse under a code that stays the same.
 func (l *Limiter) warn(ctx context.Context, code, message string, attrs ...slog.Attr) {
 	l.logCode(ctx, slog.LevelWarn, code, message, attrs...)
+	if l.observer.Warned != nil {
+		l.observer.Warned(l.name, code)
+	}
 }
 
 // logCode logs a line under a code that stays the same.

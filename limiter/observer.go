@@ -33,6 +33,9 @@ type Observer struct {
 	// reserved stands, or the outcome is unknown. If the service tries again, as
 	// [Reservation] allows it to, each failure is reported.
 	SettleLost func(limiter, store string)
+	// Warned is called for each misuse that is logged, by a limiter or its adapters,
+	// with the code of the log line; see the package comment. store-failed is no misuse.
+	Warned func(limiter, code string)
 }
 
 // DecisionEvent is one decision, with everything that it was made from.
@@ -95,6 +98,11 @@ func (o Observer) And(other Observer) Observer {
 			func(limiter, store string) {
 				o.SettleLost(limiter, store)
 				other.SettleLost(limiter, store)
+			}),
+		Warned: both(o.Warned, other.Warned,
+			func(limiter, code string) {
+				o.Warned(limiter, code)
+				other.Warned(limiter, code)
 			}),
 	}
 }

@@ -29,3 +29,18 @@ func BenchmarkDecided(b *testing.B) {
 		m.Decided(b.Context(), e)
 	}
 }
+
+// An allowed request is one decision and one answer.
+func BenchmarkAllowedRequest(b *testing.B) {
+	m := newMetrics(b, prometheus.NewRegistry())
+	configure(m, "api", "shared", "tenant", "address")
+	answered, decided := allowed("http", "GET /orders/{id}"), decision("api", "tenant", limiter.Allow)
+	decided.Decision.Remaining = 2
+	m.Routes("api", "http", []string{answered.Route, "GET /orders", "POST /orders"})
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Decided(ctx, decided)
+		m.Answered(answered)
+	}
+}

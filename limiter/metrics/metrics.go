@@ -9,6 +9,7 @@
 //
 //	ration_requests_total{limiter,transport,route,outcome}
 //	ration_budget_decisions_total{limiter,budget,outcome}
+//	ration_misuse_total{code}
 //
 // and, of stores that can fail,
 //
@@ -30,7 +31,9 @@
 // says which budget decided, with near_limit for an allow that leaves under 20 %. Each
 // request that a shadow budget applies to counts as its shadow_allow if it could
 // pay, and as its shadow_deny if it could not; a shadow budget that has neither
-// applies to no request, for example because of a mistake in its Routes. All outcomes of a known
+// applies to no request, for example because of a mistake in its Routes. The third counts
+// the warnings that package limiter and the adapters log, of which each has a code; a code
+// that was never logged has no series. All outcomes of a known
 // budget or route exist at 0 from the start, so that a rate over the first
 // denial is not lost. No caller, address, raw path or raw method is ever a label.
 package metrics
@@ -58,6 +61,7 @@ type collector struct {
 	failures  *prometheus.CounterVec
 	lost      *prometheus.CounterVec
 	local     *prometheus.CounterVec
+	misuses   *misuses
 	stores    stores
 }
 
@@ -90,6 +94,7 @@ func New(reg prometheus.Registerer) (limiter.Observer, error) {
 
 func newCollector() *collector {
 	return &collector{
+		misuses: newMisuses(),
 		requests: newRouteTable(prometheus.CounterOpts{
 			Name: "ration_requests_total",
 			Help: "Requests that an adapter has seen, by what became of them.",
@@ -124,6 +129,7 @@ func (c *collector) observer() limiter.Observer {
 	return limiter.Observer{
 		Configured: c.configured, Routes: c.routes, StoreCalled: c.storeCalled,
 		SettleLost: func(of, store string) { c.lost.WithLabelValues(safe(of), safe(store)).Inc() },
+		Warned:     c.misuses.warned,
 		// A method value would copy each event once more.
 		Decided:  func(_ context.Context, e limiter.DecisionEvent) { c.decided(&e) },
 		Answered: func(e limiter.RequestEvent) { c.answered(&e) },
@@ -266,6 +272,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	c.failures.Describe(ch)
 	c.lost.Describe(ch)
 	c.local.Describe(ch)
+	c.misuses.vec.Describe(ch)
 	c.stores.Describe(ch)
 }
 
@@ -277,5 +284,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.failures.Collect(ch)
 	c.lost.Collect(ch)
 	c.local.Collect(ch)
+	c.misuses.vec.Collect(ch)
 	c.stores.Collect(ch)
 }
