@@ -55,6 +55,8 @@ var arrows = []arrow{
 		"it tests any store"},
 	{"limiter/metrics", []string{"limiter", "limiter/storekit", "internal"},
 		"metrics observe every limiter"},
+	{"limiter/denylog", []string{"limiter"}, "an observer sees what anybody's sees"},
+	{"limiter/topcallers", []string{"limiter"}, "an observer sees what anybody's sees"},
 	{"keying", []string{"limiter", "internal"},
 		"who calls is found out before any adapter, and without one"},
 	{"keying/chiroute", []string{"keying", "limiter", "internal"},
