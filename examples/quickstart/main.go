@@ -2,6 +2,8 @@
 // route. Run it, and try the curl lines that it prints:
 //
 //	go run ./examples/quickstart
+//
+// README.md answers what an operator asks.
 package main
 
 import (
@@ -15,6 +17,8 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	operators := flag.String("operators", "127.0.0.1:9081",
+		"address for operators, which must not be public; empty: none")
 	flag.Parse()
 
 	// Accounts live in this process; examples/redis shares them among many.
@@ -23,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Serve(*addr, hint, handler); err != nil {
+	if err := service.Serve(*addr, *operators, hint, handler); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -45,4 +49,7 @@ const hint = `quickstart: http://%[1]s
 
   # what was decided
   curl -s http://%[1]s/metrics | grep ^ration_
+
+  # who was refused, for operators; more in examples/quickstart/README.md
+  curl -s http://%[2]s/callers
 `

@@ -64,7 +64,7 @@ func serve(server, addr, second string) error {
 		at = "-h " + host + " -p " + port
 	}
 	text := strings.NewReplacer("SECOND", second, "REDIS", at).Replace(hint)
-	return service.Serve(addr, text, handler)
+	return service.Serve(addr, "", text, handler)
 }
 
 const hint = `redis: http://%[1]s, and a second process

@@ -5,6 +5,7 @@ package service
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/keying/chiroute"
 	"github.com/ration-go/ration/limiter"
+	"github.com/ration-go/ration/limiter/denylog"
 	"github.com/ration-go/ration/limiter/metrics"
+	"github.com/ration-go/ration/limiter/topcallers"
 	"github.com/ration-go/ration/middleware"
 )
 
@@ -49,22 +52,41 @@ var addressBudgets = []limiter.Budget{{
 	Limit: limiter.Limit{Tokens: 20, Per: time.Second, Burst: 100},
 }}
 
+// Service is the handler of the public, and that of those who run the service.
+type Service struct {
+	http.Handler
+	// Operators must not be public: it names users, and changes what they may do.
+	Operators http.Handler
+}
+
 // New returns the service, with the accounts of users in one store and those of
 // addresses in another. They may be the same: the names of the budgets keep the
 // accounts apart.
-func New(users, addresses limiter.Store) (http.Handler, error) {
+func New(users, addresses limiter.Store) (*Service, error) {
 	registry := prometheus.NewRegistry()
 	counts, err := metrics.New(registry)
 	if err != nil {
 		return nil, err
 	}
-	byAddress, err := limiter.New(addresses, addressBudgets,
-		limiter.Config{Name: "address", Observer: counts})
+	// The users are made up. Where they are people, use Hashed and a Secret, or the zero
+	// Config.
+	denials, err := denylog.New(denylog.Config{Principals: denylog.Plain, Shadow: true})
 	if err != nil {
 		return nil, err
 	}
+	top, err := topcallers.New(topcallers.Config{})
+	if err != nil {
+		return nil, err
+	}
+	observer := counts.And(denials).And(top.Observer())
+	byAddress, err := limiter.New(addresses, addressBudgets,
+		limiter.Config{Name: "address", Observer: observer})
+	if err != nil {
+		return nil, err
+	}
+	rulings := new(gate)
 	byUser, err := limiter.New(users, userBudgets,
-		limiter.Config{Name: "user", Observer: counts})
+		limiter.Config{Name: "user", Observer: observer, Gate: rulings.ask})
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +104,8 @@ func New(users, addresses limiter.Store) (http.Handler, error) {
 		return nil, err
 	}
 
-	router.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	router.Handle("/metrics", scrape)
 	router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	router.Route("/v1", func(v1 chi.Router) {
 		v1.Use(limitAddress.Handler, authenticate, limitUser.Handler)
@@ -98,17 +121,32 @@ func New(users, addresses limiter.Store) (http.Handler, error) {
 	if err := limitUser.Check(); err != nil {
 		return nil, err
 	}
-	return router, nil
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", scrape)
+	mux.Handle("GET /callers", top)
+	(&operators{byUser, rulings}).routes(mux)
+	// A page in an operator's browser must not block users.
+	return &Service{router, http.NewCrossOriginProtection().Handler(mux)}, nil
 }
 
-// tokens say who the users are. A real service looks them up.
-var tokens = map[string]string{"alice-token": "alice", "bob-token": "bob"}
+// userOf says whose a token is: of alice, bob, or one of user-0 to user-99999, of whom a
+// load test needs many. A real service looks tokens up.
+func userOf(token string) (user string, ok bool) {
+	user, ok = strings.CutSuffix(token, "-token")
+	switch user {
+	case "alice", "bob":
+		return user, ok
+	}
+	number, numbered := strings.CutPrefix(user, "user-")
+	n, err := strconv.Atoi(number)
+	return user, ok && numbered && err == nil && n < 100_000 && number == strconv.Itoa(n)
+}
 
 // authenticate says who calls. Only what it has verified is counted.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		user, ok := tokens[token]
+		user, ok := userOf(token)
 		if !ok {
 			w.Header().Set("WWW-Authenticate", challenge)
 			http.Error(w, "unknown token", http.StatusUnauthorized)
