@@ -12,7 +12,7 @@ help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: lint tidy test test-modules test-browser fuzz ## everything that CI runs
+check: lint tidy test test-modules test-browser test-prometheus fuzz ## everything that CI runs
 
 .PHONY: fmt
 fmt: ## format the code
@@ -62,6 +62,12 @@ test-faults: redis ## a Redis store under load and faults, held to times: wants 
 test-browser: ## whether a page in a real browser can read its limits
 	@command -v chromium >/dev/null || .ci/install chromium
 	BROWSER=chromium go test -count 1 -run '^TestBrowser_' ./middleware
+
+.PHONY: test-prometheus
+test-prometheus: redis ## whether a real Prometheus, the rules and the runbook of the quickstart work
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || .ci/install prometheus
+	@command -v curl >/dev/null || .ci/install curl
+	PROMETHEUS=prometheus go test -count 1 -run '^TestPrometheus_' ./examples/quickstart
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (10s)
