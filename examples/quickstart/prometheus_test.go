@@ -25,9 +25,9 @@ import (
 	"github.com/ration-go/ration/limiter/redisstore"
 )
 
-// prometheus starts the server that PROMETHEUS names, on the quickstart's own
+// startPrometheus starts the server that PROMETHEUS names, on the quickstart's own
 // configuration but for the address that it scrapes and how often. It returns its address.
-func prometheus(t *testing.T, scraped string) string {
+func startPrometheus(t *testing.T, scraped string) string {
 	t.Helper()
 	program := os.Getenv("PROMETHEUS")
 	if program == "" {
@@ -168,7 +168,7 @@ func TestPrometheus_RunsTheQueriesOfTheDashboard(t *testing.T) {
 	if resp, err := http.Post(operators.URL+"/trial?limit=3/1m", "", nil); err != nil || resp.StatusCode != 200 {
 		t.Fatalf("trial: %v %v", resp, err)
 	}
-	addr := prometheus(t, strings.TrimPrefix(operators.URL, "http://"))
+	addr := startPrometheus(t, strings.TrimPrefix(operators.URL, "http://"))
 	eventually(t, "a rate of refusals", func() bool {
 		for i := range 6 {
 			send(s, "alice", fmt.Sprint("/v1/exports/", i))
@@ -220,7 +220,7 @@ func TestPrometheus_TheRunbookAnswersItsQuestions(t *testing.T) {
 	public, operators := httptest.NewServer(s), httptest.NewServer(s.Operators)
 	t.Cleanup(public.Close)
 	t.Cleanup(operators.Close)
-	addr := prometheus(t, strings.TrimPrefix(operators.URL, "http://"))
+	addr := startPrometheus(t, strings.TrimPrefix(operators.URL, "http://"))
 	load(s)
 	another := 80_000
 	eventually(t, "a rate of refusals", func() bool {
