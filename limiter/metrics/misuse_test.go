@@ -43,3 +43,15 @@ func TestMetrics_BoundTheCodesOfMisuse(t *testing.T) {
 	assert.NoError(t, err)
 	assert.LessOrEqual(t, count, 201)
 }
+
+// A route function that returned what callers choose could else keep a MiB a request.
+func TestMetrics_KeepNoLongRoute(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := newMetrics(t, reg)
+	for i := range 10 {
+		m.Answered(allowed("http", strings.Repeat(fmt.Sprint(i), 1<<20)))
+	}
+	count, err := testutil.GatherAndCount(reg, requests)
+	assert.NoError(t, err)
+	assert.Equal(t, len(outcomes), count)
+}

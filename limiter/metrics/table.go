@@ -19,6 +19,8 @@ const (
 	// maxLearnt bounds the keys of a table that were not declared: a route
 	// function that returned raw paths would else let callers fill the memory.
 	maxLearnt = 1000
+	// maxLabel is how many bytes a name has that is not declared; a longer one is other.
+	maxLabel = 1000
 )
 
 // key is the labels of a counter, all but its outcome. The transport is empty for a
@@ -101,8 +103,12 @@ func (t *table) count(k *key, outcome int) {
 // learn returns the counters of k, which becomes known, or those of "other".
 func (t *table) learn(k key) []prometheus.Counter {
 	rest := key{k.limiter, k.transport, other}
+	if len(k.name) > maxLabel {
+		k = rest
+	}
 	known := t.known.Load()
-	if counters := known.find(&rest); counters != nil && len(known.all) >= maxLearnt {
+	full := len(known.all) >= maxLearnt || k == rest
+	if counters := known.find(&rest); counters != nil && full {
 		return counters // without a lock: whoever sends these sends many
 	}
 	t.mu.Lock()

@@ -48,6 +48,7 @@ func BenchmarkDecided(b *testing.B) {
 		{"zipf=1.5", zipf(1.5, 1, 1<<18, 100_000)},
 		{"zipf=1.1", zipf(1.1, 1, 1<<18, 100_000)},
 		{"flood", callers(1 << 18)},
+		{"spread", spread()},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			o := limiter.Must(topcallers.New(topcallers.Config{})).Observer()
@@ -72,4 +73,20 @@ func BenchmarkDecided(b *testing.B) {
 			})
 		})
 	}
+}
+
+// spread returns a stream in which the counts of a full ranking differ much, and after
+// that each caller comes twice, so that a search for the least count always looks at all.
+func spread() []*limiter.Principal {
+	var stream []*limiter.Principal
+	all := callers(1 << 17)
+	for i, p := range all[:512] {
+		for range i {
+			stream = append(stream, p)
+		}
+	}
+	for _, p := range all[512:] {
+		stream = append(stream, p, p)
+	}
+	return stream
 }
