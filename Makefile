@@ -36,7 +36,7 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 .PHONY: test
 test: cc redis ## all tests, with the race detector; the long streams without it, in full
 	go test -race ./...
-	go test ./internal/lab/model ./limiter/memstore ./limiter/redisstore ./middleware
+	go test ./internal/lab/model ./limiter/memstore ./limiter/redisstore ./limiter/topcallers ./middleware
 
 .PHONY: test-modules
 test-modules: test-postgres ## the tests of the modules below this one

@@ -57,7 +57,9 @@
 //
 // An [Observer] is a struct of functions that receive each decision with its caller
 // and charges, each answered request and each answer of a store. Package metrics
-// has one for Prometheus; [Observer.And] joins two.
+// has one for Prometheus, package denylog one that logs who was refused, and package
+// topcallers one that ranks callers; [Observer.And] joins two. [Limiter.Explain] says
+// what would become of a request.
 //
 // # Accuracy
 //

@@ -6,8 +6,8 @@ import (
 )
 
 // Observer receives what limiters and their adapters do, as functions that may
-// each be nil. The zero Observer receives nothing. Package metrics has one for
-// Prometheus; combine several with [Observer.And].
+// each be nil. The zero Observer receives nothing. Packages metrics, denylog and
+// topcallers have one each; combine several with [Observer.And].
 //
 // The functions are called by many goroutines, with no lock held, and may call
 // the limiter. Events are values; an event is complete when it is delivered.

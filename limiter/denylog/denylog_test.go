@@ -171,9 +171,12 @@ func TestNew_NamesTheFieldThatIsWrong(t *testing.T) {
 func TestDenyLog_WritesAtMostSoManyLinesASecondAndTellsTheRest(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex // timers and requests are other goroutines
 			var times []time.Time
 			told := int64(0)
 			handler := handlerFunc(func(r slog.Record) {
+				mu.Lock()
+				defer mu.Unlock()
 				times = append(times, r.Time)
 				if r.Message == "request refused" {
 					told++

@@ -75,7 +75,7 @@ func within(t *testing.T, r topcallers.Ranking, truth map[string]int64) {
 // who come equally often, one in which each comes once, and one in which those with many
 // requests come last, when all cells are taken.
 func TestTop_IsWithinItsBoundOnStreamsOfAMillion(t *testing.T) {
-	const length = 1_000_000
+	const length = 1_000_000 / slowdown // make test also runs them in full
 	last := append(callers(length/2), zipf(1.5, 3, length/2, 300)...)
 	cycle := make([]*limiter.Principal, 0, length)
 	for all := callers(513); len(cycle) < length; {
@@ -102,7 +102,7 @@ func TestTop_IsWithinItsBoundOnStreamsOfAMillion(t *testing.T) {
 // Several goroutines take cells from each other while they are read.
 func TestTop_IsWithinItsBoundUnderConcurrency(t *testing.T) {
 	top, decided := newTop(t, topcallers.Config{})
-	const workers, each = 4, 100_000
+	const workers, each = 4, 100_000 / slowdown
 	truth := map[string]int64{}
 	var all sync.WaitGroup
 	for worker := range workers {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package topcallers_test
+
+const slowdown = 1
