@@ -2,13 +2,16 @@
 // route. Run it, and try the curl lines that it prints:
 //
 //	go run ./examples/quickstart
+//	go run ./examples/quickstart -redis localhost:6379
 //
+// With a Redis server, it also shows what happens while that is away.
 // README.md answers what an operator asks.
 package main
 
 import (
 	"flag"
 	"log"
+	"strings"
 
 	"github.com/ration-go/ration/examples/internal/service"
 	"github.com/ration-go/ration/limiter"
@@ -19,15 +22,23 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	operators := flag.String("operators", "127.0.0.1:9081",
 		"address for operators, which must not be public; empty: none")
+	server := flag.String("redis", "", "address of a Redis server for the accounts of users; "+
+		"empty: they live in this process")
 	flag.Parse()
 
-	// Accounts live in this process; examples/redis shares them among many.
-	store := limiter.Must(memstore.New(memstore.Config{}))
-	handler, err := service.New(store, store)
+	// Accounts of addresses always live in this process; examples/redis has two.
+	addresses := limiter.Must(memstore.New(memstore.Config{}))
+	var users limiter.Store = addresses
+	text := hint
+	if *server != "" {
+		users = limiter.Must(service.Shared(*server, 1))
+		text += strings.ReplaceAll(outage, "REDIS", service.CommandLine(*server))
+	}
+	handler, err := service.New(users, addresses)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Serve(*addr, *operators, hint, handler); err != nil {
+	if err := service.Serve(*addr, *operators, text, handler); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -52,4 +63,16 @@ const hint = `quickstart: http://%[1]s
 
   # who was refused, for operators; more in examples/quickstart/README.md
   curl -s http://%[2]s/callers
+`
+
+const outage = `
+  # stop the server: summaries are still limited, by this process (OnError: Local), and
+  # exports are refused with 503 (OnError: Closed)
+  redis-cli REDIS shutdown nosave
+  for i in 1 2 3 4 5 6; do curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7; done
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
+  curl -s http://%[2]s/metrics | grep -E '^ration_(local|breaker|store_errors)'
+
+  # start it again: it decides at once
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
 `

@@ -10,16 +10,12 @@ package main
 import (
 	"flag"
 	"log"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ration-go/ration/examples/internal/service"
 	"github.com/ration-go/ration/limiter/memstore"
-	"github.com/ration-go/ration/limiter/redisstore"
 )
 
 func main() {
@@ -45,9 +41,7 @@ func main() {
 }
 
 func serve(server, addr, second string) error {
-	client := redis.NewClient(&redis.Options{Addr: server,
-		Dialer: redisstore.Dialer(nil)}) // fails fast while the server is down, and is back at once
-	users, err := redisstore.New(client, redisstore.Config{Prefix: "quickstart:"})
+	users, err := service.Shared(server, 2)
 	if err != nil {
 		return err
 	}
@@ -59,11 +53,7 @@ func serve(server, addr, second string) error {
 	if err != nil {
 		return err
 	}
-	at := "-s " + server // a unix socket
-	if host, port, err := net.SplitHostPort(server); err == nil {
-		at = "-h " + host + " -p " + port
-	}
-	text := strings.NewReplacer("SECOND", second, "REDIS", at).Replace(hint)
+	text := strings.NewReplacer("SECOND", second, "REDIS", service.CommandLine(server)).Replace(hint)
 	return service.Serve(addr, "", text, handler)
 }
 
@@ -75,9 +65,9 @@ const hint = `redis: http://%[1]s, and a second process
     curl -si -H 'Authorization: Bearer alice-token' http://$at/v1/exports/7
   done
 
-  # without the server, summaries are answered (OnError: Open) and exports are
-  # not (OnError: Closed)
+  # without the server, each process decides about summaries by its share, which is 3 at
+  # once instead of 5 (OnError: Local), and exports are not answered (OnError: Closed)
   redis-cli REDIS shutdown nosave
-  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7
+  for i in 1 2 3 4; do curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7; done
   curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
 `
