@@ -32,10 +32,11 @@
 // request that a shadow budget applies to counts as its shadow_allow if it could
 // pay, and as its shadow_deny if it could not; a shadow budget that has neither
 // applies to no request, for example because of a mistake in its Routes. The third counts
-// the warnings that package limiter and the adapters log, of which each has a code; a code
-// that was never logged has no series. All outcomes of a known
-// budget or route exist at 0 from the start, so that a rate over the first
-// denial is not lost. No caller, address, raw path or raw method is ever a label.
+// the warnings about misuse that package limiter and the adapters log, by their code; a code
+// that was never logged has no series.
+//
+// All outcomes of a known budget or route exist at 0 from the start, so that a rate over
+// the first denial is not lost. No caller, address, raw path or raw method is ever a label.
 package metrics
 
 import (
