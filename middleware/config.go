@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
@@ -50,14 +51,18 @@ type Config struct {
 	// Headers is the form in which answers state what is left; the zero value is
 	// [Draft11].
 	Headers Headers
-	// Jitter adds a random time up to this to Retry-After, so that callers that are
-	// refused together do not retry together. At most 1 h; 0 means none.
+	// Jitter adds a random time up to this to the wait that a refusal states, so that
+	// callers that are refused together do not retry together. It makes no wait of an RPC
+	// too long for a retry. At most 1 h; 0 means none.
 	Jitter time.Duration
+	// Domain is the domain in the ErrorInfo of RPC clients: the name of the service.
+	// Empty means "ration".
+	Domain string
 	// Denied writes the answer to a request that a budget refused (deny or never).
 	// Nil means a problem in JSON, which Denied can write by [Deny]. All headers but
 	// Content-Type are set before. If Denied writes no status, the answer has the
 	// status that the middleware would have written (429 or 503). It is not called for
-	// gRPC.
+	// RPC clients.
 	Denied func(http.ResponseWriter, *http.Request, limiter.Decision)
 	// Failed writes the answer to a request that could not be decided. err matches
 	// [limiter.ErrNobody] (401, 403), is a *[limiter.StoreError] under the policy
@@ -75,6 +80,8 @@ func (c Config) validate() error {
 		return wrong("Config.Headers", uint8(c.Headers), "want Draft11, XRateLimit or Off")
 	case c.Jitter < 0 || c.Jitter > maxJitter:
 		return wrong("Config.Jitter", c.Jitter, fmt.Sprintf("want at least 0 and at most %v", maxJitter))
+	case !utf8.ValidString(c.Domain):
+		return wrong("Config.Domain", c.Domain, "want UTF-8")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ration-go/ration/internal/account"
+	"github.com/ration-go/ration/internal/rpcstatus"
 	"github.com/ration-go/ration/limiter"
 )
 
@@ -95,12 +95,12 @@ func (f Headers) state(d *limiter.Decision, next time.Duration) state {
 	s := state{left: d.Remaining}
 	switch {
 	case f == XRateLimit && d.ResetAfter > 0:
-		s.seconds = wholeSeconds(d.ResetAfter)
+		s.seconds = rpcstatus.Seconds(d.ResetAfter)
 	case f == XRateLimit || d.Remaining >= d.Limit.Capacity():
 	case d.Outcome == limiter.Deny:
-		s.seconds = wholeSeconds(d.RetryAfter)
+		s.seconds = rpcstatus.Seconds(d.RetryAfter)
 	default:
-		s.seconds = wholeSeconds(next)
+		s.seconds = rpcstatus.Seconds(next)
 	}
 	return s
 }
@@ -155,7 +155,7 @@ func policy(budget string, l *limiter.Limit) string {
 	if l.Tokens > 0 {
 		fill := account.FillTime(l.Tokens, int64(l.Per), l.Capacity())
 		b = append(b, ";w="...)
-		b = appendInteger(b, wholeSeconds(time.Duration(fill)))
+		b = appendInteger(b, rpcstatus.Seconds(time.Duration(fill)))
 	}
 	return string(b)
 }
@@ -172,16 +172,6 @@ func appendInteger(b []byte, n int64) []byte {
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
-
-// wholeSeconds returns a wait in seconds for a header: rounded up, at least 1, and at
-// most what every recipient can parse (RFC 9111, section 1.2.2).
-func wholeSeconds(wait time.Duration) int64 {
-	seconds := int64(wait / time.Second)
-	if wait%time.Second > 0 {
-		seconds++
-	}
-	return min(max(seconds, 1), math.MaxInt32)
-}
 
 // texts caches the texts that are the same in all answers of a budget. Readers take
 // no lock. There are few, so a linear search is faster than a map. If LimitFor

@@ -3,6 +3,7 @@ package middleware
 import (
 	"net/http"
 
+	"github.com/ration-go/ration/internal/rpcstatus"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -19,6 +20,7 @@ type Middleware struct {
 	header    string      // from which addresses are read; "" if from none
 	shared    func() bool // a request may meet the limiter more than once
 	texts     texts
+	details   rpcstatus.Cache
 	watch     watch
 }
 
@@ -49,6 +51,7 @@ func New(
 	}
 	m := &Middleware{limiter: l, adapter: l.Adapter(), who: who, route: route,
 		workloads: workloads, cfg: cfg, header: who.Header()}
+	m.details.Domain = cfg.Domain
 	m.shared, err = m.adapter.Setup(transport, cfg.settles(), m.check())
 	if err != nil {
 		return nil, err

@@ -2,20 +2,20 @@ package middleware
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/ration-go/ration/internal/rpcstatus"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
 
 // refusal is the answer to a request that does not reach its handler.
 type refusal struct {
-	outcome  string // see limiter.RequestEvent
+	protocol protocol
+	rpc      rpcstatus.Status // with jitter
 	status   int
 	kind     *kind            // of problem
 	decision limiter.Decision // of the budget that refused
@@ -23,17 +23,16 @@ type refusal struct {
 	shown    bool             // the caller may know its state
 	err      error            // or why there is no decision
 	next     time.Duration    // see limiter.Request
-	wait     time.Duration    // with jitter; 0 if it is unknown or no retry can succeed
 }
 
 // refuse answers a request that does not reach its handler.
 func (m *Middleware) refuse(
 	w http.ResponseWriter, r *http.Request, req *limiter.Request, err error,
 ) {
-	f := refusal{outcome: req.Outcome, err: err}
-	m.fill(&f, req)
-	if isGRPC(r) {
-		f.writeGRPC(w, r)
+	f := refusal{protocol: protocolOf(r)}
+	m.fill(&f, req, err, f.protocol.patience(r))
+	if f.protocol != plainHTTP {
+		m.writeRPC(w, r, &f)
 		return
 	}
 	m.writeFields(w.Header(), &f)
@@ -45,49 +44,37 @@ func (m *Middleware) refuse(
 	m.writeProblem(w, r, &f)
 }
 
-// fill sets the status of a refusal, and what it states.
-func (m *Middleware) fill(f *refusal, req *limiter.Request) {
-	err := f.err
-	store, storeFailed := errors.AsType[*limiter.StoreError](err)
-	switch {
-	case err == nil, storeFailed && store.Policy == limiter.Local:
-		f.status, f.kind = http.StatusTooManyRequests, quotaExceeded
-		f.outcome, f.err = req.Decision.Outcome.String(), nil
+// fill sets what a refusal states.
+func (m *Middleware) fill(
+	f *refusal, req *limiter.Request, err error, patience rpcstatus.Patience,
+) {
+	f.rpc = rpcstatus.Of(req, err)
+	f.rpc.Delay(m.cfg.Jitter, patience)
+	if rpcstatus.Decided(err) {
+		err = nil
 		f.decision, f.named, f.shown, f.next = req.Decision, req.Named, req.Shown, req.Next
-		if f.outcome == deny {
-			f.wait = m.later(max(req.Decision.RetryAfter, 1))
+	}
+	f.err = err
+	switch f.rpc.Code {
+	case rpcstatus.ResourceExhausted:
+		f.status, f.kind = http.StatusTooManyRequests, quotaExceeded
+	case rpcstatus.Unavailable:
+		f.status = http.StatusServiceUnavailable
+		if err == nil {
+			f.kind = reducedCapacity
 		}
-		if req.Unavailable {
-			f.status, f.kind = http.StatusServiceUnavailable, reducedCapacity
-		}
-	case storeFailed:
-		f.status, f.wait = http.StatusServiceUnavailable, m.later(max(req.Decision.RetryAfter, 1))
-	case errors.Is(err, limiter.ErrNobody) && m.who.Challenge() == "":
-		// A 401 must state a challenge (RFC 9110, section 15.5.2); if there is none to
-		// state, credentials would not help.
-		f.status = http.StatusForbidden
-	case errors.Is(err, limiter.ErrNobody):
+	case rpcstatus.Unauthenticated:
 		f.status = http.StatusUnauthorized
-	case f.outcome == canceled:
+		if m.who.Challenge() == "" {
+			// A 401 must state a challenge (RFC 9110, section 15.5.2); if there is none to
+			// state, credentials would not help.
+			f.status, f.rpc.Code = http.StatusForbidden, rpcstatus.PermissionDenied
+		}
+	case rpcstatus.Canceled, rpcstatus.DeadlineExceeded:
 		f.status = http.StatusServiceUnavailable // the client has disconnected
 	default:
 		f.status = http.StatusInternalServerError
 	}
-}
-
-// The outcomes that are answered in different ways.
-const (
-	deny     = "deny"
-	never    = "never"
-	canceled = "canceled"
-)
-
-// later adds the jitter to a wait.
-func (m *Middleware) later(wait time.Duration) time.Duration {
-	if m.cfg.Jitter == 0 {
-		return wait
-	}
-	return wait + rand.N(m.cfg.Jitter+1)
 }
 
 // inherited are headers that outer handlers set for the handler's answer: they
@@ -118,8 +105,8 @@ func (m *Middleware) writeFields(h http.Header, f *refusal) {
 	removeInherited(h)
 	values := [3]string{"no-store", problemType} // one allocation
 	h["Cache-Control"], h["Content-Type"] = values[:1:1], values[1:2:2]
-	if f.wait > 0 {
-		values[2] = decimal(max(wholeSeconds(f.wait), outerWait(h)))
+	if f.rpc.Wait > 0 {
+		values[2] = decimal(max(rpcstatus.Seconds(f.rpc.Wait), outerWait(h)))
 		h["Retry-After"] = values[2:]
 	}
 	if f.err == nil {
@@ -146,7 +133,7 @@ func (m *Middleware) custom(f *refusal) bool {
 	if f.err == nil {
 		return m.cfg.Denied != nil
 	}
-	return m.cfg.Failed != nil && f.outcome != canceled
+	return m.cfg.Failed != nil && !f.rpc.Gone()
 }
 
 // writeCustom lets the service write the answer.
@@ -201,7 +188,7 @@ func Deny(w http.ResponseWriter, r *http.Request) {
 
 // body returns the body of the default answer. That of a denial is cached.
 func (m *Middleware) body(f *refusal) []byte {
-	if f.named && f.outcome == deny && f.kind == quotaExceeded {
+	if f.named && f.rpc.Wait > 0 && f.kind == quotaExceeded {
 		return m.texts.of(f.decision.Budget, &f.decision.Limit).denied
 	}
 	return f.problem()
@@ -299,8 +286,8 @@ func (f *refusal) problem() []byte {
 		b = append(b, ']')
 	}
 	switch {
-	case f.outcome != never:
-	case f.decision.Limit == limiter.Blocked:
+	case !f.rpc.Never():
+	case f.rpc.Blocked():
 		b = append(b, `,"detail":"The limit allows this caller nothing."`...)
 	default:
 		b = append(b, `,"detail":"The request costs more than the limit ever allows."`...)

@@ -29,7 +29,7 @@ func (m *Middleware) describe(r *http.Request, req *limiter.Request) {
 	req.Cost = m.cfg.cost(r)
 	req.Reserve, req.Settles = m.cfg.ByStatus != nil, m.cfg.Settles
 	req.KnowsCaller = m.cfg.Caller
-	req.WantState = m.cfg.Headers != Off && !isGRPC(r)
+	req.WantState = m.cfg.Headers != Off && protocolOf(r) != grpcCall
 }
 
 // find returns the route of a request, or Unmatched.

@@ -38,6 +38,7 @@ var arrows = []arrow{
 	{"internal/keytext", []string{"internal/kind", "limiter"}, "the encoding of keys is tested alone"},
 	{"internal/misuse", nil, "what is noticed is tested alone"},
 	{"internal/routes", nil, "what routes look like is tested alone"},
+	{"internal/rpcstatus", []string{"limiter"}, "what refused calls are told is tested alone"},
 	{"internal/pick", []string{"internal/account", "limiter"}, "all stores decide alike"},
 	{"internal/lab/oracle", []string{"limiter"},
 		"the oracle shares no arithmetic with what it judges"},
@@ -70,7 +71,9 @@ var arrows = []arrow{
 
 // adapters may import no other internal packages, so that somebody else can write
 // one for a third transport.
-var adapters = []string{"internal/account", "internal/misuse", "internal/routes"}
+var adapters = []string{
+	"internal/account", "internal/misuse", "internal/routes", "internal/rpcstatus",
+}
 
 // owners say which package alone imports a module of others, and why.
 var owners = []struct{ module, owner, reason string }{
