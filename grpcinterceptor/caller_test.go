@@ -29,7 +29,7 @@ func TestCaller_NobodyIsUnauthenticated(t *testing.T) {
 	var trailer metadata.MD
 	_, err := client.EmptyCall(t.Context(), empty, grpc.Trailer(&trailer))
 	assert.Equal(t, codes.Unauthenticated, status.Code(err))
-	assert.Empty(t, status.Convert(err).Details())
+	assertDetails(t, err, errorInfo("PRINCIPAL_REQUIRED"))
 	assert.Empty(t, trailer[pushbackKey])
 	_, err = streams[0].use(t.Context(), client)
 	assert.Equal(t, codes.Unauthenticated, status.Code(err))

@@ -20,6 +20,19 @@ type Config struct {
 	// longer one they are told not to. It is at most 2147483647 ms (24 days), because
 	// clients read 32 bits. 0 means 30 s.
 	MaxPushback time.Duration
+	// Jitter adds a random time up to this to the wait that a refusal states, so that
+	// clients that are refused together do not retry together. RetryInfo, pushback and
+	// retry-after have the same wait. It makes no wait too long for a retry. At most 1 h;
+	// 0 means none.
+	Jitter time.Duration
+	// RetryAfter adds the trailer retry-after, in seconds, to refusals that state a wait,
+	// for the proxies that read it, such as Envoy and grpc-gateway.
+	RetryAfter bool
+	// Trailers adds the trailers x-ratelimit-limit (the capacity), x-ratelimit-remaining
+	// and x-ratelimit-reset (seconds until the account is full) to allowed calls. They
+	// describe the account with the least left, of those that belong to the caller or to
+	// a Public budget. Set it in one interceptor of a chain.
+	Trailers bool
 	// Cost returns the cost of a unary call in tokens, at least 0; msg is the request
 	// message. A stream costs 1, because it is charged before a message is read; with
 	// Messages, Cost is called for each message. Nil means 1.
@@ -29,6 +42,12 @@ type Config struct {
 	// opened, even if its first message is refused. False means that the messages of an
 	// open stream are free.
 	Messages bool
+	// SentCost returns the cost of a message that the handler of a stream sends, at least 0.
+	// The message is sent if the caller of the stream can pay; otherwise the stream ends
+	// with the refusal. A handler whose cost depends on more than the message returns 0
+	// here and calls [Charge]. Opening the stream costs 1 besides. Nil means that sent
+	// messages are free.
+	SentCost func(ctx context.Context, fullMethod string, msg any) int64
 	// Settles lets handlers correct the cost of their call with [Settle]. Cost is then
 	// what is reserved: the most that the call can cost. It costs some allocations and,
 	// like ByCode, one more call of a store that does I/O, before the answer.
@@ -37,7 +56,7 @@ type Config struct {
 	// returned and the reserved cost: 0 for OK counts failures only. A Settle of the
 	// handler takes precedence. The reserved cost stands after a panic, after CANCELED and
 	// DEADLINE_EXCEEDED, if the caller has disconnected or its deadline has passed, and for
-	// streams with Messages. Nil corrects nothing.
+	// streams with Messages or SentCost. Nil corrects nothing.
 	ByCode func(code codes.Code, reserved int64) int64
 	// Skip reports whether a call is free. Calls of [Health] always are. Free calls are
 	// counted as skipped. An unknown method is passed as [keying.Unmatched], never by
@@ -71,12 +90,16 @@ const (
 // maxPushback is the longest pushback that clients can read.
 const maxPushback = math.MaxInt32 * time.Millisecond
 
+// maxJitter is longer than any client should wait, and cannot overflow a wait.
+const maxJitter = time.Hour
+
 func (c Config) validate() error {
 	switch {
 	case c.MaxPushback < 0 || c.MaxPushback > maxPushback:
 		return wrong("Config.MaxPushback", c.MaxPushback,
 			fmt.Sprintf("want more than 0 and at most %v, or 0 for 30s", maxPushback))
-
+	case c.Jitter < 0 || c.Jitter > maxJitter:
+		return wrong("Config.Jitter", c.Jitter, fmt.Sprintf("want at least 0 and at most %v", maxJitter))
 	case !utf8.ValidString(c.Domain):
 		return wrong("Config.Domain", c.Domain, "want UTF-8")
 	}

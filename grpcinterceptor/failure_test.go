@@ -48,12 +48,12 @@ func TestStoreFailure_FollowsThePolicy(t *testing.T) {
 			var trailer metadata.MD
 			_, err := client.EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))
 			require.Equal(t, codes.Unavailable, status.Code(err))
-			assertDetails(t, err, retryAfter(time.Second))
+			assertDetails(t, err, retryAfter(time.Second), errorInfo("RATE_LIMITER_UNAVAILABLE"))
 			assert.Equal(t, []string{"1000"}, trailer[pushbackKey])
 
 			trailer, err = kind.use(as(t, "alice"), client)
 			require.Equal(t, codes.Unavailable, status.Code(err))
-			assertDetails(t, err, retryAfter(time.Second))
+			assertDetails(t, err, retryAfter(time.Second), errorInfo("RATE_LIMITER_UNAVAILABLE"))
 			assert.Equal(t, []string{"1000"}, trailer[pushbackKey])
 			assert.Zero(t, server.handled.Load())
 			assert.Equal(t, []string{"error_closed", "error_closed"},
@@ -149,7 +149,7 @@ func unreachable(t *testing.T) grpc.UnaryHandler {
 	}
 }
 
-func TestACostBelowZeroIsInternalAndSaysNothing(t *testing.T) {
+func TestACostBelowZeroIsInternalAndStatesNoWait(t *testing.T) {
 	l, log := newLimiter(t, perUser(slow))
 	i := intercept(t, l, users, grpcinterceptor.Config{
 		Cost: func(context.Context, string, any) int64 { return -1 },
@@ -158,7 +158,7 @@ func TestACostBelowZeroIsInternalAndSaysNothing(t *testing.T) {
 	var trailer metadata.MD
 	_, err := server.client(t, "{}").EmptyCall(as(t, "alice"), empty, grpc.Trailer(&trailer))
 	assert.Equal(t, codes.Internal, status.Code(err))
-	assert.Empty(t, status.Convert(err).Details())
+	assertDetails(t, err, errorInfo("RATE_LIMITER_ERROR"))
 	assert.Empty(t, trailer[pushbackKey])
 	assert.Zero(t, server.handled.Load())
 	assert.Equal(t, []string{"error_closed"}, log.answers())

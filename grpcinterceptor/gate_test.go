@@ -78,7 +78,6 @@ func TestGate_ABlockedCallIsRefused(t *testing.T) {
 	blocked := violation(&errdetails.QuotaFailure_Violation{
 		Subject: "caller", Description: "the caller is blocked",
 	})
-	info := &errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: "ration"}
 	for _, tt := range []struct {
 		name     string
 		answer   limiter.GateResult
@@ -87,9 +86,9 @@ func TestGate_ABlockedCallIsRefused(t *testing.T) {
 		details  []proto.Message
 	}{
 		{"with an end", limiter.GateResult{Blocked: true, RetryAfter: 5 * time.Second}, "deny", "5000",
-			[]proto.Message{retryAfter(5 * time.Second), blocked, info}},
+			[]proto.Message{retryAfter(5 * time.Second), blocked, errorInfo("CALLER_SUSPENDED")}},
 		{"without an end", limiter.GateResult{Blocked: true}, "never", "-1",
-			[]proto.Message{blocked, info}},
+			[]proto.Message{blocked, errorInfo("CALLER_BLOCKED")}},
 	} {
 		for _, kind := range streams {
 			t.Run(tt.name+"/"+kind.name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ration-go/ration/internal/misuse"
+	"github.com/ration-go/ration/internal/rpcstatus"
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
 )
@@ -26,6 +27,7 @@ type Interceptor struct {
 	who       keying.Who
 	workloads *keying.Folding
 	cfg       Config
+	details   rpcstatus.Cache                  // of refusals
 	nobody    misuse.Streak                    // calls of unauthenticated callers
 	logged    misuse.Once                      // codes of warnings
 	known     atomic.Pointer[[]string]         // methods of the server; nil before Check
@@ -69,6 +71,7 @@ func newInterceptor(
 	}
 	cfg.Methods = slices.Clone(cfg.Methods)
 	i := &Interceptor{adapter: l.Adapter(), who: who, workloads: workloads, cfg: cfg.orDefaults()}
+	i.details.Domain = i.cfg.Domain
 	if _, err := i.adapter.Setup(transport, cfg.settles(), i.check(check)); err != nil {
 		return nil, err
 	}
@@ -84,11 +87,13 @@ func (i *Interceptor) Unary(
 	var r limiter.Request
 	ctx, refused := i.admit(ctx, info.FullMethod, req, i.cfg.Cost, &r)
 	if refused != nil {
-		if refused.pushback != "" {
-			// It fails only for a direct invocation, which has no trailer.
-			_ = grpc.SetTrailer(ctx, refused.trailer())
+		if trailer := refused.trailer(); trailer != nil {
+			_ = grpc.SetTrailer(ctx, trailer) // fails only outside a call, which has no trailer
 		}
 		return nil, refused.status.Err()
+	}
+	if trailer := state(&r); trailer != nil {
+		_ = grpc.SetTrailer(ctx, trailer)
 	}
 	resp, err := handler(ctx, req)
 	i.correct(ctx, &r, err)
@@ -97,7 +102,8 @@ func (i *Interceptor) Unary(
 
 // Stream is a grpc.StreamServerInterceptor. It charges the stream and runs the handler,
 // or refuses the stream. gRPC calls it when the stream opens, before any message was
-// read. With [Config.Messages] it also charges each message that the handler receives.
+// read. With [Config.Messages] it also charges each message that the handler receives, and
+// with [Config.SentCost] each one that it sends.
 func (i *Interceptor) Stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
@@ -108,8 +114,11 @@ func (i *Interceptor) Stream(
 	if refused != nil {
 		return refused.end(stream)
 	}
-	if i.cfg.Messages && !r.Skip && !i.chargesMessages(ctx, r.Caller.Principal) {
-		return i.meter(srv, stream, ctx, &r, handler)
+	if trailer := state(&r); trailer != nil {
+		stream.SetTrailer(trailer)
+	}
+	if s := i.meter(stream, ctx, &r); s != nil {
+		return s.run(srv, handler)
 	}
 	err := handler(srv, &admitted{stream, ctx})
 	i.correct(ctx, &r, err)
@@ -130,6 +139,7 @@ func (i *Interceptor) admit(
 	ctx context.Context, route string, msg any, cost costFunc, r *limiter.Request,
 ) (context.Context, *refusal) {
 	r.Transport, r.Caller.Route, r.KnowsCaller = transport, route, true
+	r.WantState = i.cfg.Trailers
 	if r.Skip = i.cfg.free(ctx, route); !r.Skip {
 		r.Err = i.principal(ctx, &r.Caller.Principal)
 	}

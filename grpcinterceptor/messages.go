@@ -5,47 +5,69 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ration-go/ration/limiter"
 )
 
-// metered is a stream whose received messages are charged to the caller who opened it.
-// The open has paid 1 of the cost of the first message.
+// metered is a stream whose messages are charged to the caller who opened it. The open
+// has paid 1 of the cost of the first received message.
 type metered struct {
 	admitted
+	outer       *metered // the next one outside
 	interceptor *Interceptor
 	caller      limiter.Caller
-	received    int // messages; RecvMsg has one goroutine at a time
+	receives    bool // received messages are charged
+	sends       bool // sent messages are charged, and what the handler says
+	received    int  // messages; RecvMsg has one goroutine at a time
 	cancel      context.CancelCauseFunc
 	refused     atomic.Pointer[refusal] // of the first message that could not pay
 }
 
-// metering is a context key. It is set if the messages of a stream are charged to the
-// principal.
-type metering struct {
-	adapter   *limiter.Adapter
-	principal limiter.Principal
+type meteredKey struct{}
+
+func meteredFrom(ctx context.Context) *metered {
+	s, _ := ctx.Value(meteredKey{}).(*metered)
+	return s
 }
 
-// chargesMessages reports whether an outer interceptor of the same limiter charges the
-// messages of the principal.
-func (i *Interceptor) chargesMessages(ctx context.Context, p limiter.Principal) bool {
-	return ctx.Value(metering{i.adapter, p}) != nil
+// meters sets which messages of a stream this interceptor charges: those that no outer
+// interceptor of the same limiter charges to the same principal.
+func (s *metered) meters() bool {
+	cfg := &s.interceptor.cfg
+	s.receives, s.sends = cfg.Messages, cfg.SentCost != nil
+	for o := s.outer; o != nil; o = o.outer {
+		if o.interceptor.adapter == s.interceptor.adapter && o.caller.Principal == s.caller.Principal {
+			s.receives, s.sends = s.receives && !o.receives, s.sends && !o.sends
+		}
+	}
+	return s.receives || s.sends
 }
 
-// meter runs the handler of an admitted stream and charges the messages that it
-// receives. A refused message ends the stream, whatever the handler returns.
+// meter returns the stream for the handler of an admitted call, whose messages are
+// charged, or nil if none are.
 func (i *Interceptor) meter(
-	srv any, stream grpc.ServerStream, ctx context.Context, r *limiter.Request,
-	handler grpc.StreamHandler,
-) error {
-	ctx, cancel := context.WithCancelCause(
-		context.WithValue(ctx, metering{i.adapter, r.Caller.Principal}, true))
-	defer cancel(nil)
-	s := &metered{admitted: admitted{stream, ctx}, interceptor: i, caller: r.Caller, cancel: cancel}
+	stream grpc.ServerStream, ctx context.Context, r *limiter.Request,
+) *metered {
+	if !i.cfg.Messages && i.cfg.SentCost == nil {
+		return nil
+	}
+	s := &metered{outer: meteredFrom(ctx), interceptor: i, caller: r.Caller}
+	if !r.Skip && !s.meters() {
+		return nil
+	}
+	ctx, s.cancel = context.WithCancelCause(context.WithValue(ctx, meteredKey{}, s))
+	s.admitted = admitted{stream, ctx}
+	return s
+}
+
+// run runs the handler. A refused message ends the stream, whatever the handler returns.
+func (s *metered) run(srv any, handler grpc.StreamHandler) error {
+	defer s.cancel(nil)
 	err := handler(srv, s)
 	if refused := s.refused.Load(); refused != nil {
-		return refused.end(stream)
+		return refused.end(s.ServerStream)
 	}
 	return err
 }
@@ -56,38 +78,92 @@ func (s *metered) RecvMsg(msg any) error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused.status.Err()
 	}
-	if err := s.ServerStream.RecvMsg(msg); err != nil {
+	if err := s.ServerStream.RecvMsg(msg); err != nil || !s.receives {
 		return err
 	}
-	refused := s.charge(msg)
-	if refused == nil {
-		return nil
+	s.received++
+	refused := s.charge(s.received, s.interceptor.cfg.Cost(s.ctx, s.caller.Route, msg))
+	if s.received > 1 {
+		// A retry would pay for all messages again.
+		refused = refused.final()
 	}
-	s.refused.Store(refused)
-	s.cancel(refused.status.Err())
-	return refused.status.Err()
+	return s.end(refused)
 }
 
-// SendMsg sends a message, unless a received one was refused.
+// SendMsg charges and sends a message, unless one was refused.
 func (s *metered) SendMsg(msg any) error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused.status.Err()
 	}
+	if s.sends {
+		if err := s.pay(s.interceptor.cfg.SentCost(s.ctx, s.caller.Route, msg)); err != nil {
+			return err
+		}
+	}
 	return s.ServerStream.SendMsg(msg)
 }
 
-// charge charges a message and returns nil or the refusal. Only the refusal of the first
-// message lets clients retry: after that, a retry would pay for all messages again.
-func (s *metered) charge(msg any) *refusal {
-	s.received++
+// Charge charges the caller of a stream for what its handler is about to send, such as a
+// token of a language model. ctx is the context of the stream, and [Config.SentCost] must
+// be set. If the cost cannot be paid, the stream ends with the refusal that Charge
+// returns, whatever the handler returns, with pushback -1. A free stream costs nothing.
+//
+// If several limiters meter the stream, the innermost is charged first, and those further
+// out only if it could pay. Charge may be called by several goroutines.
+func Charge(ctx context.Context, cost int64) error {
+	configured := false
+	for s := meteredFrom(ctx); s != nil; s = s.outer {
+		if refused := s.refused.Load(); refused != nil {
+			return refused.status.Err()
+		}
+		configured = configured || s.interceptor.cfg.SentCost != nil
+		if !s.sends {
+			continue
+		}
+		if err := s.pay(cost); err != nil {
+			return err
+		}
+	}
+	if !configured {
+		return errNotMetered
+	}
+	return nil
+}
+
+// errNotMetered is the error of Charge if nobody would pay.
+var errNotMetered = status.Error(codes.Internal,
+	"grpcinterceptor: Charge needs the context of a stream and Config.SentCost")
+
+// afterFirst is a Request.Message of which the open has paid nothing.
+const afterFirst = 2
+
+// pay charges what the handler sends.
+func (s *metered) pay(cost int64) error {
+	if cost == 0 {
+		return nil
+	}
+	return s.end(s.charge(afterFirst, cost).final())
+}
+
+// charge charges a message and returns nil or the refusal.
+func (s *metered) charge(number int, cost int64) *refusal {
 	i := s.interceptor
 	var r limiter.Request // filled in place, since a literal would be copied
-	r.Transport, r.Caller, r.Message, r.Settles = transport, s.caller, s.received, i.cfg.Settles
-	r.Cost = i.cfg.Cost(s.ctx, s.caller.Route, msg)
+	r.Transport, r.Caller, r.Message, r.Settles = transport, s.caller, number, i.cfg.Settles
+	r.Cost = cost
 	_, err := i.adapter.Take(s.ctx, &r)
-	refused := i.refusal(s.ctx, &r, err)
-	if s.received > 1 {
-		return refused.final()
+	return i.refusal(s.ctx, &r, err)
+}
+
+// end ends the stream if it was refused. It returns the first refusal.
+func (s *metered) end(refused *refusal) error {
+	if refused == nil {
+		return nil
 	}
-	return refused
+	if !s.refused.CompareAndSwap(nil, refused) {
+		refused = s.refused.Load()
+	}
+	err := refused.status.Err()
+	s.cancel(err)
+	return err
 }

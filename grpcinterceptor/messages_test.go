@@ -252,7 +252,7 @@ func TestMessages_AFirstOneAboveTheCapacityPromisesNoWait(t *testing.T) {
 	assertDetails(t, err, violation(&errdetails.QuotaFailure_Violation{
 		Subject: "budget:per-user", Description: "the cost is above what the budget can ever hold",
 		QuotaId: "per-user", QuotaValue: 5,
-	}), perUserExceeded)
+	}), errorInfo("COST_ABOVE_LIMIT", "per-user"))
 	assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
 	assert.Equal(t, []string{"allow", "never"}, log.answers())
 }
@@ -454,7 +454,7 @@ func TestMessages_AStoreThatFailsMeanwhileIsAnsweredByThePolicy(t *testing.T) {
 			answers := log.answers()
 			assert.Equal(t, tt.last, answers[len(answers)-1])
 			if err != nil {
-				assertDetails(t, err, retryAfter(time.Second))
+				assertDetails(t, err, retryAfter(time.Second), errorInfo("RATE_LIMITER_UNAVAILABLE"))
 			}
 		})
 	}

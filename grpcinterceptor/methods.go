@@ -108,13 +108,14 @@ func (i *Interceptor) checkBudgets(budgets []limiter.Budget, mixed bool) error {
 
 // unreachable returns the reason why no call can have the route, or "" if one can.
 func unreachable(route string, known []string, mixed bool) string {
-	if slices.Contains(known, route) || route == keying.Unmatched ||
+	if slices.Contains(known, route) || route == keying.Unmatched || isServed(known, route) ||
 		mixed && strings.ContainsAny(route, " {") {
 		return ""
 	}
 	nearest := routes.Nearest(route, known)
 	meant := slices.ContainsFunc(nearest, func(n string) bool { return routes.Same(n, route) })
-	if mixed && !meant && !routes.HasPackage(route) && !hasService(known, route) {
+	if mixed && (routes.IsService(route) ||
+		!meant && !routes.HasPackage(route) && !hasService(known, route)) {
 		return "" // a route of net/http
 	}
 	if len(known) == 0 {
@@ -127,13 +128,19 @@ func unreachable(route string, known []string, mixed bool) string {
 	return reason + ": " + routes.Quote(nearest)
 }
 
+// isServed reports whether a route is a whole service that the server has.
+func isServed(known []string, route string) bool {
+	return routes.IsService(route) && hasService(known, strings.TrimSuffix(route, "*")+"Any")
+}
+
 // needCheck returns the names of the budgets on methods that only Check can verify, or
 // nil if there are none. Patterns of net/http are not among them.
 func (i *Interceptor) needCheck(budgets []limiter.Budget) *[]string {
 	var names []string
 	for _, b := range budgets {
 		if slices.ContainsFunc(b.Routes, func(route string) bool {
-			return routes.IsFullMethod(route) && !slices.Contains(i.cfg.Methods, route)
+			return (routes.IsFullMethod(route) || routes.IsService(route)) &&
+				!slices.Contains(i.cfg.Methods, route)
 		}) {
 			names = append(names, b.Name)
 		}

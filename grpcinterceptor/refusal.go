@@ -2,38 +2,65 @@ package grpcinterceptor
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/ration-go/ration/internal/rpcstatus"
 	"github.com/ration-go/ration/limiter"
 )
 
 // refusal is the answer to a call that is refused.
 type refusal struct {
 	status   *status.Status
-	pushback string // milliseconds, or -1; empty if the trailer is not set
+	pushback string // milliseconds, or -1; empty if there is none
+	seconds  string // of the trailer retry-after; empty if there is none
 }
 
-// trailer returns the trailer with the pushback. Clients that find two values do not
-// retry, so only the interceptor that refuses sets it.
+// Refuse returns the status error with which the interceptors refuse a call, and sets the
+// trailer of the call. It is for a handler that has charged its call by itself and was
+// refused: d and err are what [limiter.Limiter.Take] returned. The handler returns the
+// error. It names no budget, because it cannot know whether the caller may see it.
+//
+// If the handler of a stream has received several messages or sent any, a retry would
+// repeat them; return the error of [Interceptor.Status] instead, which sets no trailer.
+// So does a handler that refuses several things in one call: clients that find two
+// pushbacks do not retry.
+func (i *Interceptor) Refuse(ctx context.Context, d limiter.Decision, err error) error {
+	refused := i.answer(ctx, &limiter.Request{Decision: d}, err)
+	if trailer := refused.trailer(); trailer != nil {
+		_ = grpc.SetTrailer(ctx, trailer) // fails only outside a call, which has no trailer
+	}
+	return refused.status.Err()
+}
+
+// Status returns the status of [Interceptor.Refuse] and sets no trailer: for an item of a
+// batch, or for the end of a stream.
+func (i *Interceptor) Status(ctx context.Context, d limiter.Decision, err error) *status.Status {
+	return i.answer(ctx, &limiter.Request{Decision: d}, err).status
+}
+
+// trailer returns the trailer of a refusal, or nil. Clients that find two pushbacks do
+// not retry, so only the interceptor that refuses sets it.
 func (r *refusal) trailer() metadata.MD {
-	return metadata.Pairs("grpc-retry-pushback-ms", r.pushback)
+	if r.pushback == "" {
+		return nil
+	}
+	if r.seconds == "" {
+		return metadata.MD{"grpc-retry-pushback-ms": {r.pushback}}
+	}
+	return metadata.MD{"grpc-retry-pushback-ms": {r.pushback}, "retry-after": {r.seconds}}
 }
 
 // end sets the trailer of a stream and returns the status.
 func (r *refusal) end(stream grpc.ServerStream) error {
-	if r.pushback != "" {
-		stream.SetTrailer(r.trailer())
+	if trailer := r.trailer(); trailer != nil {
+		stream.SetTrailer(trailer)
 	}
 	return r.status.Err()
 }
@@ -41,119 +68,62 @@ func (r *refusal) end(stream grpc.ServerStream) error {
 // final makes r, unless it is nil, the refusal of a call that clients should not retry.
 func (r *refusal) final() *refusal {
 	if r != nil && r.pushback != "" {
-		r.pushback = "-1"
+		r.pushback = rpcstatus.DoNotRetry
 	}
 	return r
 }
 
 // refusal returns the answer to a call that is refused, or nil if it is allowed.
 func (i *Interceptor) refusal(ctx context.Context, r *limiter.Request, err error) *refusal {
-	store, storeFailed := errors.AsType[*limiter.StoreError](err)
-	switch {
-	case r.Decision.Allowed():
+	if r.Decision.Allowed() {
 		return nil
-	case err == nil, storeFailed && store.Policy == limiter.Local:
-		return i.exhausted(ctx, r)
-	// Checked before the context's own errors, because the error of a store may wrap one.
-	case storeFailed:
-		return i.unavailable(ctx, &r.Decision)
-	case errors.Is(err, limiter.ErrNobody):
-		return plain(codes.Unauthenticated, "the call carries no principal")
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &refusal{status: status.FromContextError(err)}
-	default:
-		return plain(codes.Internal, "the call could not be charged")
 	}
+	return i.answer(ctx, r, err)
 }
 
-// plain returns a refusal that says nothing about retries.
-func plain(code codes.Code, message string) *refusal {
-	return &refusal{status: status.New(code, message)}
+// answer returns the answer to a call that is refused. One draw of the jitter is in all
+// its parts.
+func (i *Interceptor) answer(ctx context.Context, r *limiter.Request, err error) *refusal {
+	s := rpcstatus.Of(r, err)
+	patience := rpcstatus.Patience{Longest: i.cfg.MaxPushback, Left: rpcstatus.NoDeadline}
+	if deadline, ok := ctx.Deadline(); ok {
+		patience.Left = time.Until(deadline)
+	}
+	s.Delay(i.cfg.Jitter, patience)
+	refused := &refusal{pushback: s.Pushback(patience), status: encode(&s, i.details.Details(s.Reason))}
+	if i.cfg.RetryAfter && s.Wait > 0 {
+		refused.seconds = strconv.FormatInt(rpcstatus.Seconds(s.Wait), 10)
+	}
+	return refused
 }
 
-// exhausted returns the answer to a call that a budget or the Gate refused. It has the
-// name and the capacity of the budget only if the caller may know them. It never has
-// what is left, which could show how much others use.
-func (i *Interceptor) exhausted(ctx context.Context, r *limiter.Request) *refusal {
-	d := &r.Decision
-	info := &errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: i.cfg.Domain}
-	violation := &errdetails.QuotaFailure_Violation{Subject: "shared", Description: reason(d)}
-	switch {
-	case r.Named:
-		info.Metadata = map[string]string{"budget": d.Budget}
-		violation.Subject = "budget:" + d.Budget
-		violation.QuotaId = d.Budget
-		violation.QuotaValue = d.Limit.Capacity()
-	case d.Budget == "":
-		violation.Subject = "caller"
+// encode returns s with its details.
+func encode(s *rpcstatus.Status, d *rpcstatus.Details) *status.Status {
+	p := &spb.Status{Code: int32(s.Code), Message: s.Message(), Details: make([]*anypb.Any, 0, 3)}
+	add := func(name string, value []byte) {
+		if value != nil {
+			p.Details = append(p.Details, &anypb.Any{TypeUrl: rpcstatus.TypeURL + name, Value: value})
+		}
 	}
-	failure := &errdetails.QuotaFailure{
-		Violations: []*errdetails.QuotaFailure_Violation{violation},
-	}
-	if d.Outcome == limiter.Never {
-		return detailed("-1", codes.ResourceExhausted,
-			"rate limit exceeded; no retry can succeed", failure, info)
-	}
-	code, message := codes.ResourceExhausted, "rate limit exceeded"
-	if r.Unavailable {
-		code, message = codes.Unavailable, "the service is used up"
-	}
-	return detailed(i.pushback(ctx, d.RetryAfter), code,
-		fmt.Sprintf("%s; retry in %v", message, milliseconds(d.RetryAfter)),
-		retryInfo(d), failure, info)
+	add(rpcstatus.RetryInfo, s.RetryInfo())
+	add(rpcstatus.QuotaFailure, d.QuotaFailure)
+	add(rpcstatus.ErrorInfo, d.ErrorInfo)
+	return status.FromProto(p)
 }
 
-// reason describes why a budget, or the Gate of the limiter, refused a call. A decision
-// of the Gate has no budget.
-func reason(d *limiter.Decision) string {
-	switch {
-	case d.Limit == limiter.Blocked && d.Budget == "":
-		return "the caller is blocked"
-	case d.Limit == limiter.Blocked:
-		return "the budget allows this caller nothing"
-	case d.Outcome == limiter.Never:
-		return "the cost is above what the budget can ever hold"
-	default:
-		return "the budget is used up"
+// state returns the trailer that states what is left after an allowed call, or nil.
+func state(r *limiter.Request) metadata.MD {
+	d := &r.State
+	if d.Budget == "" {
+		return nil
 	}
-}
-
-// unavailable returns the answer to a call that was refused because the store failed.
-func (i *Interceptor) unavailable(ctx context.Context, d *limiter.Decision) *refusal {
-	return detailed(i.pushback(ctx, d.RetryAfter), codes.Unavailable,
-		"the rate limiter cannot decide now", retryInfo(d))
-}
-
-func retryInfo(d *limiter.Decision) *errdetails.RetryInfo {
-	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)}
-}
-
-func detailed(
-	pushback string, code codes.Code, message string, details ...protoadapt.MessageV1,
-) *refusal {
-	st := status.New(code, message)
-	// It fails only for strings that are not UTF-8, which New refuses.
-	if with, err := st.WithDetails(details...); err == nil {
-		st = with
+	reset := int64(0)
+	if d.ResetAfter > 0 {
+		reset = rpcstatus.Seconds(d.ResetAfter)
 	}
-	return &refusal{st, pushback}
-}
-
-// milliseconds returns a wait in whole milliseconds, rounded up, at least 1.
-func milliseconds(wait time.Duration) time.Duration {
-	return max(wait+time.Millisecond-1, time.Millisecond).Truncate(time.Millisecond)
-}
-
-// pushback returns the wait in milliseconds, rounded up. It returns -1 if the wait is
-// longer than MaxPushback or reaches the deadline of the call.
-func (i *Interceptor) pushback(ctx context.Context, wait time.Duration) string {
-	if wait > i.cfg.MaxPushback {
-		return "-1"
+	return metadata.MD{
+		"x-ratelimit-limit":     {strconv.FormatInt(d.Limit.Capacity(), 10)},
+		"x-ratelimit-remaining": {strconv.FormatInt(d.Remaining, 10)},
+		"x-ratelimit-reset":     {strconv.FormatInt(reset, 10)},
 	}
-	wait = milliseconds(wait)
-	deadline, ok := ctx.Deadline()
-	if ok && time.Until(deadline) <= wait {
-		return "-1"
-	}
-	return strconv.FormatInt(wait.Milliseconds(), 10)
 }

@@ -44,7 +44,7 @@ type Tap struct {
 }
 
 // NewTap returns a tap that charges calls to the budgets of l, by address. It uses the
-// fields Skip, Methods and Domain of the Config.
+// fields Skip, Methods, Jitter and Domain of the Config.
 //
 // The error is a *[limiter.ConfigError]. A limiter whose store can fail is refused,
 // because waiting for the store would block connections. So are the fields of Config
@@ -62,6 +62,12 @@ func NewTap(l *limiter.Limiter, from keying.Addresses, cfg Config) (*Tap, error)
 		return nil, wrong("Config.ByCode", nil, reason+"sees no answer")
 	case cfg.Messages:
 		return nil, wrong("Config.Messages", true, reason+"sees no message")
+	case cfg.SentCost != nil:
+		return nil, wrong("Config.SentCost", nil, reason+"sees no message")
+	case cfg.RetryAfter:
+		return nil, wrong("Config.RetryAfter", true, reason+"cannot set a trailer")
+	case cfg.Trailers:
+		return nil, wrong("Config.Trailers", true, reason+"cannot set a trailer")
 	}
 	i, err := newInterceptor(l, keying.ByAddress(from), cfg, doesNotBlock)
 	if err != nil {

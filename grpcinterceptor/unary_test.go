@@ -45,6 +45,15 @@ func retryAfter(d time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
 }
 
+// errorInfo has the budget as metadata, if there is one.
+func errorInfo(reason string, budget ...string) *errdetails.ErrorInfo {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: "ration"}
+	for _, name := range budget {
+		info.Metadata = map[string]string{"budget": name}
+	}
+	return info
+}
+
 func violation(v *errdetails.QuotaFailure_Violation) *errdetails.QuotaFailure {
 	return &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{v}}
 }
@@ -54,8 +63,7 @@ var (
 		Subject: "budget:per-user", Description: "the budget is used up",
 		QuotaId: "per-user", QuotaValue: 1,
 	})
-	perUserExceeded = &errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: "ration",
-		Metadata: map[string]string{"budget": "per-user"}}
+	perUserExceeded = errorInfo("RATE_LIMIT_EXCEEDED", "per-user")
 )
 
 func TestUnary_RefusesWithEveryDetailAndDoesNotRunTheHandler(t *testing.T) {
@@ -190,10 +198,11 @@ func TestUnary_NeverPromisesNoWait(t *testing.T) {
 		cost        int64
 		capacity    int64
 		description string
+		reason      string
 	}{
 		{"a cost above the capacity", perUser(slow), 2, 1,
-			"the cost is above what the budget can ever hold"},
-		{"a blocked caller", blocked, 1, 0, "the budget allows this caller nothing"},
+			"the cost is above what the budget can ever hold", "COST_ABOVE_LIMIT"},
+		{"a blocked caller", blocked, 1, 0, "the budget allows this caller nothing", "CALLER_BLOCKED"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -211,7 +220,7 @@ func TestUnary_NeverPromisesNoWait(t *testing.T) {
 			assertDetails(t, err, violation(&errdetails.QuotaFailure_Violation{
 				Subject: "budget:per-user", Description: tt.description,
 				QuotaId: "per-user", QuotaValue: tt.capacity,
-			}), perUserExceeded)
+			}), errorInfo(tt.reason, "per-user"))
 			assert.Equal(t, []string{"-1"}, trailer[pushbackKey])
 			assert.Equal(t, []string{"never"}, log.answers())
 			assert.Zero(t, server.handled.Load())

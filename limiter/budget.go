@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/ration-go/ration/internal/routes"
 )
 
 // FailurePolicy says what a budget answers while its store cannot.
@@ -60,7 +62,9 @@ type Budget struct {
 	// called with no lock held, by many goroutines, on every request. If it
 	// panics, nothing is taken and the panic reaches the caller of Take.
 	LimitFor func(context.Context, Caller) Limit
-	// Routes are the only routes on which the budget applies; nil means all.
+	// Routes are the only routes on which the budget applies; nil means all. The entry
+	// "/pkg.Service/*" means all methods of a gRPC service and all procedures of a Connect
+	// service, which is in a package; see keying.Procedures.
 	Routes []string
 	// PerRequest makes every request cost 1 here, whatever its cost.
 	PerRequest bool
@@ -85,8 +89,9 @@ type Budget struct {
 // budget is a Budget as the limiter uses it.
 type budget struct {
 	Budget
-	routes map[string]struct{}
-	warned *atomic.Bool // an invalid answer of LimitFor was logged; kept by Reload
+	routes   map[string]struct{} // nil: all
+	services map[string]struct{} // "/pkg.Service"; nil: none
+	warned   *atomic.Bool        // an invalid answer of LimitFor was logged; kept by Reload
 }
 
 // key writes the key of the account that c draws on.
@@ -134,7 +139,13 @@ func (b *budget) applies(route string) bool {
 	if b.routes == nil {
 		return true
 	}
-	_, ok := b.routes[route]
+	if _, ok := b.routes[route]; ok || b.services == nil {
+		return ok
+	}
+	service, ok := routes.ServiceOf(route)
+	if ok {
+		_, ok = b.services[service]
+	}
 	return ok
 }
 
@@ -229,6 +240,14 @@ func (b *budget) index() {
 	b.routes = make(map[string]struct{}, len(b.Routes))
 	for _, route := range b.Routes {
 		b.routes[route] = struct{}{}
+		if !routes.IsService(route) {
+			continue
+		}
+		if b.services == nil {
+			b.services = map[string]struct{}{}
+		}
+		service, _ := routes.ServiceOf(route)
+		b.services[service] = struct{}{}
 	}
 }
 

@@ -14,16 +14,17 @@ import (
 // itself, rather than the value of one, to save an allocation.
 type node struct {
 	context.Context
-	outer   *node // the next one that the context knows
-	first   *node // the outermost one of the same request, principal and limiter
-	limiter *Limiter
-	caller  Caller
-	id      any        // of the request
-	cost    int64      // of the request
-	budgets *[]*budget // those that apply to caller.Route have charged it
-	skipped bool       // the request is free
-	exempt  bool       // Config.Gate has made it free, for all mounts
-	settles bool       // the handler may correct the cost
+	outer    *node // the next one that the context knows
+	first    *node // the outermost one of the same request, principal and limiter
+	limiter  *Limiter
+	caller   Caller
+	id       any        // of the request
+	cost     int64      // of the request
+	budgets  *[]*budget // those that apply to caller.Route have charged it
+	skipped  bool       // the request is free
+	exempt   bool       // Config.Gate has made it free, for all mounts
+	settles  bool       // the handler may correct the cost
+	decision Decision   // by which the request was allowed here
 
 	// What all nodes with the same first have in common; only first's are used.
 	held atomic.Pointer[Reservation]
@@ -134,6 +135,7 @@ func (l *Limiter) within(
 	n := &node{
 		Context: ctx, outer: innermost, limiter: l, caller: r.Caller, id: r.ID, cost: r.Cost,
 		skipped: r.Skip, exempt: r.exempt, settles: r.Settles,
+		decision: r.Decision,
 	}
 	if n.id == nil && innermost != nil {
 		n.id = innermost.id
@@ -150,6 +152,25 @@ func (l *Limiter) within(
 		n.held.Store(held)
 	}
 	return n
+}
+
+// DecisionFrom returns the decision by which the innermost limiter has allowed the
+// request of ctx, and whether there is one. It is for handlers of adapters that say who
+// has called, such as with middleware.Config.Caller: the handler can do less for a caller
+// that has little left. For a request that is free, or that an outer adapter of the same
+// limiter has charged, it is the decision further out, or has only the Outcome. It does
+// not allocate.
+func DecisionFrom(ctx context.Context) (Decision, bool) {
+	innermost := nodeFrom(ctx)
+	if innermost == nil {
+		return Decision{}, false
+	}
+	for n := innermost; n != nil && n.id == innermost.id; n = n.outer {
+		if n.decision.Budget != "" {
+			return n.decision, true
+		}
+	}
+	return innermost.decision, true
 }
 
 // Settle says what the request of ctx really cost, in tokens: for handlers of

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -140,35 +139,4 @@ func TestGRPC_ARealClientRetriesAfterThePushback(t *testing.T) {
 	}
 	assert.Equal(t, []string{"http unmatched allow", "http unmatched deny", "http unmatched allow"},
 		f.seen.take())
-}
-
-func TestGRPC_IsAPostOverHTTP2WithItsContentType(t *testing.T) {
-	for _, tt := range []struct {
-		method, contentType string
-		major               int
-		want                int
-	}{
-		{"POST", "application/grpc", 2, 200},
-		{"POST", "application/grpc+proto", 2, 200},
-		{"POST", "application/grpc;charset=x", 2, 200},
-		{"POST", "application/grpc-web+proto", 2, 429},
-		{"POST", "application/grpc-web", 2, 429},
-		{"POST", "application/json", 2, 429},
-		{"POST", "", 2, 429},
-		{"POST", "application/grpc", 1, 429},
-		{"GET", "application/grpc", 2, 429},
-	} {
-		f := newFixture(t, perHour(1))
-		h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(http.NotFoundHandler())
-		var w *httptest.ResponseRecorder
-		for range 2 {
-			w = httptest.NewRecorder()
-			r := httptest.NewRequest(tt.method, "/", strings.NewReader(""))
-			r.ProtoMajor = tt.major
-			r.Header.Set("Content-Type", tt.contentType)
-			h.ServeHTTP(w, r)
-		}
-		assert.Equal(t, tt.want, w.Code, tt)
-		assert.Equal(t, tt.want == 200, w.Header().Get("Grpc-Status") == "8", tt)
-	}
 }

@@ -75,7 +75,11 @@ func (m *Middleware) wrong(route string, complete, mixed bool) string {
 	if rest, ok := strings.CutPrefix(route, http.MethodHead+" "); ok {
 		return fmt.Sprintf("HEAD shares GET's route: want %q", http.MethodGet+" "+rest)
 	}
-	if !complete || route == keying.Unmatched || mixed && routes.HasPackage(route) {
+	if !complete || route == keying.Unmatched ||
+		mixed && (routes.HasPackage(route) || routes.IsService(route)) {
+		return ""
+	}
+	if routes.IsService(route) && m.serves(route) {
 		return ""
 	}
 	registered, known, nearest := m.route.Registered(route)
@@ -86,6 +90,12 @@ func (m *Middleware) wrong(route string, complete, mixed bool) string {
 		return "want a route that the router has"
 	}
 	return "want a route that the router has: " + routes.Quote(nearest)
+}
+
+// serves reports whether the router has the pattern of a service, "/pkg.Service/".
+func (m *Middleware) serves(service string) bool {
+	registered, _, _ := m.route.Registered(strings.TrimSuffix(service, "*"))
+	return registered
 }
 
 // warnOfRoutes checks the routes of all budgets at the first request, when the

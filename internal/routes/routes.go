@@ -87,3 +87,27 @@ func HasPackage(route string) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(route, "/"), "/")
 	return IsFullMethod(route) && strings.Contains(service, ".")
 }
+
+// IsService reports whether an entry of Budget.Routes means a whole service,
+// "/pkg.Service/*": all its methods and procedures. The service is in a package, because
+// "/orders/*" is a pattern of a router.
+func IsService(route string) bool {
+	service, ok := strings.CutSuffix(strings.TrimPrefix(route, "/"), "/*")
+	i := strings.LastIndexByte(service, '.')
+	if !ok || route[0] != '/' || i < 1 || i+1 == len(service) ||
+		strings.ContainsAny(service, "/ \t{}*") {
+		return false
+	}
+	first := service[i+1] | 0x20
+	return first == '_' || 'a' <= first && first <= 'z'
+}
+
+// ServiceOf returns the entry of Budget.Routes that means the service of a route, if the
+// route is a method, or the pattern of a service, "/pkg.Service/".
+func ServiceOf(route string) (service string, ok bool) {
+	i := strings.LastIndexByte(route, '/')
+	if i < 1 || route[0] != '/' {
+		return "", false
+	}
+	return route[:i], true
+}
