@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 
 	"github.com/ration-go/ration/grpcinterceptor"
 	"github.com/ration-go/ration/keying"
@@ -277,4 +279,27 @@ func TestInterceptor_LogsThatItWasNotCheckedAfterAReload(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, []string{"route-unknown"}, log.warnings())
+}
+
+func TestCheck_KnowsServices(t *testing.T) {
+	for route, ok := range map[string]bool{
+		"/grpc.testing.TestService/*": true, "/grpc.testing.TestServices/*": false, "/TestService/*": false,
+	} {
+		b := perUser(slow)
+		b.Routes = []string{route}
+		l, _ := newLimiter(t, b)
+		i := intercept(t, l, users, grpcinterceptor.Config{})
+		server := start(t, "bufconn", chain(i)...)
+		err := i.Check(server)
+		if !ok {
+			assert.ErrorContains(t, err, route)
+			continue
+		}
+		require.NoError(t, err)
+		client := server.client(t, "{}")
+		_, err = client.EmptyCall(as(t, "alice"), empty)
+		require.NoError(t, err)
+		_, err = client.UnaryCall(as(t, "alice"), &grpc_testing.SimpleRequest{})
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err), "one budget for all methods")
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -312,4 +313,26 @@ func TestMiddleware_ChargesAHandlerBesideAMountedRouter(t *testing.T) {
 		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/hooks/github", nil))
 	}
 	assert.Equal(t, 3, served)
+}
+
+func TestCheck_KnowsProceduresAndServices(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/pkg.Orders/", func(http.ResponseWriter, *http.Request) {})
+	route := keying.Procedures(keying.Mux(mux), "/pkg.Orders/Get")
+	for name, ok := range map[string]bool{
+		"/pkg.Orders/Get": true, "/pkg.Orders/*": true, "/pkg.Orders/": true, "/pkg.Orders/Gett": false,
+		"/pkg.Order/*": false,
+	} {
+		budget := limiter.Budget{Name: "orders", Limit: limiter.PerHour(1), Routes: []string{name}}
+		for _, finder := range []keying.Route{route, keying.Mux(mux)} {
+			m, err := middleware.New(newFixture(t, budget).limiter, byAddress, finder, middleware.Config{})
+			require.NoError(t, err)
+			err = m.Check()
+			if ok && (name != "/pkg.Orders/Get" || reflect.ValueOf(finder) == reflect.ValueOf(route)) {
+				assert.NoError(t, err, name)
+			} else {
+				assert.ErrorContains(t, err, `Budget "orders".Routes[0]`, name)
+			}
+		}
+	}
 }

@@ -98,8 +98,8 @@ func IsService(route string) bool {
 		strings.ContainsAny(service, "/ \t{}*") {
 		return false
 	}
-	first := service[i+1] | 0x20
-	return first == '_' || 'a' <= first && first <= 'z'
+	first := service[i+1]
+	return first == '_' || 'a' <= first|0x20 && first|0x20 <= 'z'
 }
 
 // ServiceOf returns the entry of Budget.Routes that means the service of a route, if the

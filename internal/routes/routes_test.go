@@ -46,3 +46,25 @@ func TestIsFullMethod_IsTheFormOfGRPC(t *testing.T) {
 	assert.False(t, routes.HasPackage("/Greeter/Say.Hello"))
 	assert.False(t, routes.HasPackage("/v1.0/orders/{id}"))
 }
+
+func TestIsService_IsAServiceInAPackage(t *testing.T) {
+	for route, want := range map[string]bool{
+		"/pkg.Service/*": true, "/a.b.c.V1/*": true, "/pkg._S/*": true,
+		"/Service/*": false, "/v1.0/*": false, "/pkg.Service/": false, "/pkg.Service/Method": false,
+		"pkg.Service/*": false, "GET /pkg.Service/*": false, "/a/pkg.Service/*": false, "/pkg./*": false,
+		"/.Service/*": false, "/{x}.Service/*": false, "/*": false, "*": false, "": false,
+	} {
+		assert.Equal(t, want, routes.IsService(route), route)
+	}
+}
+
+func TestServiceOf_IsAllBeforeTheMethod(t *testing.T) {
+	for route, want := range map[string]string{
+		"/pkg.Service/Method": "/pkg.Service", "/pkg.Service/": "/pkg.Service",
+		"/pkg.Service/*": "/pkg.Service", "/pkg.Service": "", "unmatched": "", "GET /pkg.Service/Method": "", "": "",
+	} {
+		got, ok := routes.ServiceOf(route)
+		assert.Equal(t, want, got, route)
+		assert.Equal(t, want != "", ok, route)
+	}
+}
