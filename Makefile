@@ -12,7 +12,7 @@ help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: lint tidy test test-modules test-browser test-prometheus fuzz ## everything that CI runs
+check: lint tidy test test-modules test-browser test-rpc test-prometheus fuzz ## everything that CI runs
 
 .PHONY: fmt
 fmt: ## format the code
@@ -68,6 +68,13 @@ test-prometheus: redis ## whether a real Prometheus, the rules and the runbook o
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || .ci/install prometheus
 	@command -v curl >/dev/null || .ci/install curl
 	PROMETHEUS=prometheus go test -count 1 -run '^TestPrometheus_' ./examples/quickstart
+
+.PHONY: test-rpc
+test-rpc: ## whether the real clients of Connect, gRPC-Web and gRPC read refusals
+	@command -v chromium >/dev/null || .ci/install chromium
+	@command -v npm >/dev/null || .ci/install nodejs npm
+	cd examples/connect/clients && npm ci --ignore-scripts --no-audit --no-fund
+	cd examples/connect && BROWSER=chromium NODE=node go test -count 1 -run '^TestClients_' .
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (10s)

@@ -61,7 +61,9 @@ func orders() http.Handler {
 
 // newHandler limits each procedure to a rate of its own, for each caller by address.
 // now is nil, for the real clock.
-func newHandler(now func() time.Time, budgets ...limiter.Budget) (http.Handler, error) {
+func newHandler(
+	orders http.Handler, now func() time.Time, budgets ...limiter.Budget,
+) (http.Handler, error) {
 	store, err := memstore.New(memstore.Config{Now: now})
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func newHandler(now func() time.Time, budgets ...limiter.Budget) (http.Handler, 
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle(service, orders())
+	mux.Handle(service, orders)
 	// A handler of Connect is mounted once for its service; only the names of its
 	// procedures make them routes.
 	route := keying.Procedures(keying.Mux(mux), getProcedure, watchProcedure)
@@ -91,7 +93,7 @@ func perProcedure(limit limiter.Limit) limiter.Budget {
 
 // run calls each procedure until it is refused, waits as it is told, and calls again.
 func run(out io.Writer) error {
-	handler, err := newHandler(nil, perProcedure(limiter.Limit{Tokens: 5, Per: time.Second, Burst: 2}))
+	handler, err := newHandler(orders(), nil, perProcedure(limiter.Limit{Tokens: 5, Per: time.Second, Burst: 2}))
 	if err != nil {
 		return err
 	}

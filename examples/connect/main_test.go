@@ -86,7 +86,7 @@ func TestConnectGo_EveryProtocolReadsTheRefusal(t *testing.T) {
 		for path, stream := range map[string]bool{getProcedure: false, watchProcedure: true} {
 			t.Run(name+path, func(t *testing.T) {
 				var clock clock
-				handler, err := newHandler(clock.now, perProcedure(limiter.PerMinute(1)))
+				handler, err := newHandler(orders(), clock.now, perProcedure(limiter.PerMinute(1)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -135,7 +135,7 @@ func assertInfo(t *testing.T, err error) {
 }
 
 func TestProcedures_HaveAccountsOfTheirOwn(t *testing.T) {
-	handler, err := newHandler(nil, perProcedure(limiter.PerHour(1)))
+	handler, err := newHandler(orders(), nil, perProcedure(limiter.PerHour(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
