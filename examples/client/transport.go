@@ -4,28 +4,31 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/dunglas/httpsfv"
 )
 
-// Transport is an http.RoundTripper that keeps to the limits that servers state.
-// A request that was refused, 429 or 503 with a Retry-After, it sends again when
-// that has passed; and after an answer that said that nothing is left (RateLimit,
-// r=0) it holds the next request back until something is (t).
+// Transport is an http.RoundTripper that keeps to the limits that servers state. It
+// sends a refused request (429, or 503 with Retry-After) again after the wait. After an
+// answer that says that nothing is left (RateLimit, r=0), it holds the next request back
+// until something is (t), but for no longer than MaxWait. It never waits beyond the
+// deadline of a request.
 //
-// The zero Transport is usable. It is safe for concurrent use and has no
-// goroutine: whoever sends a request waits. Requests that wait together are sent
-// together; a limit that they share may refuse some of them once more.
+// The zero Transport is usable. It is safe for concurrent use and has no goroutine:
+// whoever sends a request waits. Requests that wait together are sent together; a limit
+// that they share may refuse some of them once more.
 type Transport struct {
 	// Base sends the requests; nil means http.DefaultTransport.
 	Base http.RoundTripper
-	// MaxWait is the longest wait that it sits out; 0 means one minute. Beyond it
-	// a refusal is returned as it is, and a request that would be held back for
-	// longer fails with a *WaitError.
+	// MaxWait is the longest wait; 0 means one minute. A refusal that states a longer
+	// one is returned as it is, and until its wait has passed, other requests that
+	// are limited together with it fail with a *WaitError.
 	MaxWait time.Duration
 	// Tries is how often one request is sent at most; 0 means 3.
 	Tries int
@@ -35,11 +38,14 @@ type Transport struct {
 	Key func(*http.Request) string
 
 	mu    sync.Mutex
-	until map[string]time.Time // by key: nothing is sent before
+	until map[string]time.Time // by key: nothing is sent before; at most maxKeys
 }
 
-// WaitError is that of a request that was not sent, because its server asked for
-// a longer wait than MaxWait.
+// maxKeys is for how many keys a Transport holds requests back.
+const maxKeys = 1000
+
+// WaitError is the error of a request that was not sent, because its server asked for a
+// longer wait than MaxWait, or one beyond the request's deadline.
 type WaitError struct{ Wait time.Duration }
 
 // Error says how long the server asked to wait.
@@ -63,14 +69,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		refused := retryAfter(resp)
-		t.hold(key, max(refused, exhausted(resp.Header)))
-		if refused == 0 || refused > t.maxWait() || try >= t.tries() {
+		t.hold(key, max(refused, min(exhausted(resp.Header), t.maxWait())))
+		if refused == 0 || refused > t.longest(r.Context()) || try >= t.tries() {
 			return resp, nil
 		}
 		again, err := rewind(r)
 		if err != nil {
 			return resp, nil // the body is spent: the caller has to decide
 		}
+		// The connection can be used again once the body was read.
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 		_ = resp.Body.Close()
 		r = again
@@ -84,7 +91,9 @@ func (t *Transport) wait(ctx context.Context, key string) error {
 		switch {
 		case wait <= 0:
 			return ctx.Err()
-		case wait > t.maxWait():
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case wait > t.longest(ctx):
 			return &WaitError{wait}
 		}
 		timer := time.NewTimer(wait)
@@ -95,6 +104,14 @@ func (t *Transport) wait(ctx context.Context, key string) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// longest returns the longest wait of a request.
+func (t *Transport) longest(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(t.maxWait(), time.Until(deadline))
+	}
+	return t.maxWait()
 }
 
 // left returns for how long the key is held back, and forgets what has passed.
@@ -120,6 +137,26 @@ func (t *Transport) hold(key string, wait time.Duration) {
 	}
 	if until := time.Now().Add(wait); until.After(t.until[key]) {
 		t.until[key] = until
+		t.bound()
+	}
+}
+
+// bound forgets the holds that have passed if there are too many, or else the one that
+// ends first.
+func (t *Transport) bound() {
+	if len(t.until) <= maxKeys {
+		return
+	}
+	now, first := time.Now(), ""
+	for key, until := range t.until {
+		if !until.After(now) {
+			delete(t.until, key)
+		} else if first == "" || until.Before(t.until[first]) {
+			first = key
+		}
+	}
+	if len(t.until) > maxKeys {
+		delete(t.until, first)
 	}
 }
 
@@ -132,17 +169,31 @@ func retryAfter(resp *http.Response) time.Duration {
 		return 0
 	}
 	stated := resp.Header.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(stated, 10, 31); err == nil {
+	if isDigits(stated) {
+		seconds, err := strconv.ParseInt(stated, 10, 64)
+		if most := int64(math.MaxInt64 / time.Second); err != nil || seconds > most {
+			seconds = most // longer than anybody waits
+		}
 		return time.Duration(seconds) * time.Second
 	}
-	if date, err := http.ParseTime(stated); err == nil {
-		return max(time.Until(date), 0)
+	date, err := http.ParseTime(stated)
+	if err != nil {
+		return 0
 	}
-	return 0
+	// The server's clock may differ from this one.
+	now, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(date.Sub(now), 0)
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // exhausted returns for how long nothing is left, as RateLimit states it
-// (draft-ietf-httpapi-ratelimit-headers-11, section 4); 0 where something is. A
+// (draft-ietf-httpapi-ratelimit-headers-11, section 4); 0 if something is. A
 // field that is malformed, or comes from a cache, is no field.
 func exhausted(h http.Header) time.Duration {
 	if age := h.Get("Age"); age != "" && age != "0" {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +82,15 @@ func TestTransport_WaitsAsItIsTold(t *testing.T) {
 		{"three-refusals", []string{"429 Retry-After: 1", "429 Retry-After: 1", "429 Retry-After: 1"},
 			429, []int{0, 1, 2, 3}},
 		{"date", []string{"429 Retry-After: Sat, 01 Jan 2000 00:00:05 GMT"}, 200, []int{0, 5, 5}},
+		{"date-of-the-server", []string{"429 Retry-After: Sat, 01 Jan 2022 00:00:05 GMT|" +
+			"Date: Sat, 01 Jan 2022 00:00:02 GMT"}, 200, []int{0, 3, 3}},
+		{"date-that-has-passed", []string{"429 Retry-After: Sat, 01 Jan 2000 00:00:05 GMT|" +
+			"Date: Sat, 01 Jan 2000 00:00:07 GMT"}, 429, []int{0, 0}},
+		{"31-bits", []string{"429 Retry-After: 2147483648"}, 429, []int{0}},
+		{"64-bits", []string{"429 Retry-After: 9223372036854775808"}, 429, []int{0}},
+		{"any-size", []string{"429 Retry-After: " + strings.Repeat("9", 1000)}, 429, []int{0}},
+		{"zeros", []string{"429 Retry-After: 0000000000000000000000003"}, 200, []int{0, 3, 3}},
+		{"nothing-left-for-an-hour", []string{`200 RateLimit: "a";r=0;t=3600`}, 200, []int{0, 60}},
 		{"nonsense", []string{"429 Retry-After: -3"}, 429, []int{0, 0}},
 		{"too-long", []string{"429 Retry-After: 61"}, 429, []int{0}},
 		{"nothing-left", []string{`200 RateLimit: "a";r=0;t=9`}, 200, []int{0, 9}},
@@ -120,7 +131,7 @@ func TestTransport_WaitsAsItIsTold(t *testing.T) {
 
 func TestTransport_SaysWhenTheWaitIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &scripted{t: t, answers: []string{`200 RateLimit: "a";r=0;t=90`}}
+		server := &scripted{t: t, answers: []string{"429 Retry-After: 90"}}
 		client := &http.Client{Transport: &Transport{Base: server}}
 		if _, err := client.Get("http://example.com/"); err != nil {
 			t.Fatal(err)
@@ -140,17 +151,93 @@ func TestTransport_SaysWhenTheWaitIsTooLong(t *testing.T) {
 	})
 }
 
-func TestTransport_LeavesWithItsCaller(t *testing.T) {
+func TestTransport_NeverWaitsBeyondADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{t: t, answers: []string{"429 Retry-After: 9"}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r, _ := http.NewRequestWithContext(ctx, "GET", "http://example.com/", nil)
+		transport := &Transport{Base: server}
+		start := time.Now()
+		resp, err := transport.RoundTrip(r)
+		if err != nil || resp.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%v, %v: want the refusal", resp, err)
+		}
+		_, err = transport.RoundTrip(r)
+		if wait := new(WaitError); !errors.As(err, &wait) || len(server.sent) != 1 {
+			t.Errorf("%v after %d requests", err, len(server.sent))
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("it waited for %v", waited)
+		}
+	})
+}
+
+func TestTransport_LeavesWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{t: t, answers: []string{"429 Retry-After: 9"}}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		r, _ := http.NewRequestWithContext(ctx, "GET", "http://example.com/", nil)
 		_, err := (&Transport{Base: server}).RoundTrip(r)
-		if !errors.Is(err, context.DeadlineExceeded) || len(server.sent) != 1 {
+		if !errors.Is(err, context.Canceled) || len(server.sent) != 1 {
 			t.Errorf("%v after %d requests", err, len(server.sent))
 		}
 	})
+}
+
+func TestTransport_HoldsABoundedNumberOfHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := &Transport{Base: direct{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("RateLimit", `"a";r=0;t=50`)
+		})}}
+		for i := range 3 * maxKeys {
+			url := fmt.Sprintf("http://%d.example.com/", i)
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+			if _, err := transport.RoundTrip(r); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := len(transport.until); n != maxKeys {
+			t.Errorf("%d hosts", n)
+		}
+		if _, ok := transport.until[fmt.Sprintf("http://%d.example.com", 3*maxKeys-1)]; !ok {
+			t.Error("the latest host is not held")
+		}
+	})
+}
+
+// counted counts the connections of a server.
+type counted struct{ opened atomic.Int64 }
+
+func (c *counted) state(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		c.opened.Add(1)
+	}
+}
+
+func TestTransport_UsesTheConnectionOfARefusalAgain(t *testing.T) {
+	var asked atomic.Int64
+	var connections counted
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Retry-After", "0000000001")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = w.Write(make([]byte, 60<<10))
+		}
+	}))
+	server.Config.ConnState = connections.state
+	server.Start()
+	defer server.Close()
+	resp, err := (&http.Client{Transport: &Transport{Base: server.Client().Transport}}).Get(server.URL)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	_ = resp.Body.Close()
+	if n := connections.opened.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
 }
 
 func TestTransport_SendsABodyAgain(t *testing.T) {

@@ -45,6 +45,7 @@ func onlyFailures(status int, reserved int64) int64 {
 // logins is the service.
 type logins struct {
 	targets *limiter.Limiter
+	limit   *middleware.Middleware // of addresses; it refuses logins for the targets, too
 }
 
 func newService(now func() time.Time) (http.Handler, error) {
@@ -71,7 +72,7 @@ func newService(now func() time.Time) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mw.Handler(&logins{targets}), nil
+	return mw.Handler(&logins{targets, mw}), nil
 }
 
 // target returns whose budget a login draws on, existing or not, so that answers
@@ -99,14 +100,8 @@ func (s *logins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	attempt, err := s.targets.Reserve(r.Context(), target(r, name), 1)
-	if err != nil {
-		http.Error(w, "try again", http.StatusServiceUnavailable)
-		return
-	}
-	if d := attempt.Decision; !d.Allowed() {
-		seconds := int64((d.RetryAfter + time.Second - 1) / time.Second)
-		w.Header().Set("Retry-After", fmt.Sprint(seconds))
-		http.Error(w, "too many failed logins", http.StatusTooManyRequests)
+	if !attempt.Decision.Allowed() {
+		s.limit.Refuse(w, r, attempt.Decision, err) // as the middleware would
 		return
 	}
 	if password, ok := passwords[name]; !ok || password != r.PostFormValue("password") {
