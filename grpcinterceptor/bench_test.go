@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"google.golang.org/grpc"
@@ -69,6 +70,32 @@ func BenchmarkUnary(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRefusal is what the interceptor takes to refuse a call.
+func BenchmarkRefusal(b *testing.B) {
+	for name, cfg := range map[string]grpcinterceptor.Config{
+		"jitter=0": {}, "jitter=3s": {Jitter: 3 * time.Second},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := limiter.Must(limiter.New(newStore(nil), []limiter.Budget{perUser(limiter.PerHour(1))},
+				limiter.Config{}))
+			i := limiter.Must(grpcinterceptor.New(l, users, cfg))
+			ctx := grpc.NewContextWithServerTransportStream(keying.WithPrincipal(b.Context(), alice),
+				discardTrailers{})
+			_, _ = i.Unary(ctx, empty, unaryInfo, unaryDone)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := i.Unary(ctx, empty, unaryInfo, unaryDone); err == nil {
+					b.Fatal("allowed")
+				}
+			}
+		})
+	}
+}
+
+type discardTrailers struct{ grpc.ServerTransportStream }
+
+func (discardTrailers) SetTrailer(metadata.MD) error { return nil }
 
 // BenchmarkMessages is what it costs to receive a message that is charged.
 func BenchmarkMessages(b *testing.B) {

@@ -13,9 +13,10 @@
 //
 // # Routes
 //
-// The route of a call is its full method, "/pkg.Service/Method", and Budget.Routes lists
-// full methods. A budget on a method that the server does not have limits nothing, so
-// call [Interceptor.Check] once all services are registered: it reports such budgets.
+// The route of a call is its full method, "/pkg.Service/Method". Budget.Routes lists full
+// methods, or "/pkg.Service/*" for all methods of a service. A budget on a method that the
+// server does not have limits nothing, so call [Interceptor.Check] once all services are
+// registered: it reports such budgets.
 //
 // Interceptors never see calls of methods that the server does not have. grpc-go answers
 // UNIMPLEMENTED itself, so a flood of them is neither limited nor counted; a [Tap] limits
@@ -51,6 +52,11 @@
 // RecvMsg and as the cause of its context. RetryInfo says when a new stream can begin with
 // that message. The pushback is -1 except for a first message, because a retry by the
 // client would send, and pay for, all messages again.
+//
+// With [Config.SentCost], each message that the handler sends is charged before it is sent,
+// besides the open. A handler whose cost depends on more than the message, such as the
+// tokens of a language model, calls [Charge]. A stream that cannot pay ends in the same
+// way, with pushback -1.
 //
 // # Cost known afterwards
 //
@@ -99,20 +105,29 @@
 //
 // # What a refused client sees
 //
-//	a budget is used up         RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
-//	one with Unavailable set is UNAVAILABLE         RetryInfo, QuotaFailure, ErrorInfo
-//	the cost exceeds a capacity RESOURCE_EXHAUSTED  QuotaFailure, ErrorInfo
-//	blocked                     RESOURCE_EXHAUSTED  QuotaFailure, ErrorInfo
-//	blocked, with an end        RESOURCE_EXHAUSTED  RetryInfo, QuotaFailure, ErrorInfo
-//	unauthenticated             UNAUTHENTICATED
+//	                            code                reason in ErrorInfo       other details
+//	a budget is used up         RESOURCE_EXHAUSTED  RATE_LIMIT_EXCEEDED       RetryInfo, QuotaFailure
+//	one with Unavailable set is UNAVAILABLE         RATE_LIMIT_EXCEEDED       RetryInfo, QuotaFailure
+//	the cost exceeds a capacity RESOURCE_EXHAUSTED  COST_ABOVE_LIMIT          QuotaFailure
+//	blocked                     RESOURCE_EXHAUSTED  CALLER_BLOCKED            QuotaFailure
+//	blocked, with an end        RESOURCE_EXHAUSTED  CALLER_SUSPENDED          RetryInfo, QuotaFailure
+//	unauthenticated             UNAUTHENTICATED     PRINCIPAL_REQUIRED
+//	the store failed, Closed    UNAVAILABLE         RATE_LIMITER_UNAVAILABLE  RetryInfo
+//	a negative cost             INTERNAL            RATE_LIMITER_ERROR
 //	disconnected, or too late   CANCELED, DEADLINE_EXCEEDED
-//	the store failed, Closed    UNAVAILABLE         RetryInfo
-//	a negative cost             INTERNAL
+//
+// gRPC itself answers RESOURCE_EXHAUSTED to a message that is too large; that status has
+// no details, and no retry can succeed.
 //
 // RESOURCE_EXHAUSTED and UNAVAILABLE come with the trailer grpc-retry-pushback-ms: the
 // wait in milliseconds, rounded up. It is -1, do not retry, if the wait reaches the
 // deadline of the call, exceeds [Config.MaxPushback] or never ends. Without the -1, a
 // client would wait until its deadline and lose the answer.
+//
+// [Config.Jitter] adds one random time to the wait in RetryInfo, pushback and the optional
+// trailer retry-after. A handler that charges by itself refuses in the same words with
+// [Interceptor.Refuse], and items of a batch with [Interceptor.Status].
+// limiter.DecisionFrom returns the decision that has let the call in.
 //
 // The details name a budget only if it is ByPrincipal, ByTenant or Public.
 //
@@ -121,7 +136,23 @@
 // retries. Behind (*grpc.Server).ServeHTTP that frame is always sent, so clients see the
 // status and the details but do not retry.
 //
+// Clients that hedge send several attempts at once, and each is charged. Under a tight
+// budget, list the method for retries instead, or allow for the attempts in the limit.
+//
+// # Proxies
+//
+// grpc-gateway answers HTTP 429 to RESOURCE_EXHAUSTED. Registered in process, it calls the
+// server without interceptors, so limit it by package middleware. Envoy retries
+// RESOURCE_EXHAUSTED if its retry_on lists it, and backs off by the trailer retry-after if
+// rate_limited_retry_back_off names that; set [Config.RetryAfter]. Refusals are HTTP 200:
+// access logs and counters of HTTP statuses miss them.
+//
 // # Order
+//
+// Outermost first: tracing and logging, which then see refusals; recovery; authentication;
+// the limiter. A [Tap] comes before all of them. Recovery inside the limiter would turn a
+// panic into a status, and if ByCode gives that code back, a caller that finds a panic
+// calls for free.
 //
 // Authentication goes outside a limiter that counts principals. A second limiter by
 // address may go outside the authentication. Two limiters are not atomic together: if the

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -135,6 +137,7 @@ func serve(
 	opts ...grpc.ServerOption,
 ) *running {
 	t.Helper()
+	leavesNoGoroutine(t)
 	r := &running{service: s, Server: grpc.NewServer(opts...)}
 	grpc_testing.RegisterTestServiceServer(r, s)
 	grpc_health_v1.RegisterHealthServer(r, health.NewServer())
@@ -153,6 +156,16 @@ func serve(
 	go func() { _ = h.Serve(listener) }()
 	t.Cleanup(func() { _ = h.Close() })
 	return r
+}
+
+// leavesNoGoroutine fails the test if there are more goroutines at its end than now.
+func leavesNoGoroutine(t *testing.T) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, // its own
+			10*time.Second, time.Millisecond, "goroutines are left")
+	})
 }
 
 func (r *running) listen(t *testing.T, network string) net.Listener {

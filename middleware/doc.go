@@ -28,9 +28,38 @@
 // Headers that outer handlers have set stay, except those that describe a body or
 // let a cache keep it.
 //
-// A gRPC call that net/http serves (HTTP/2, POST, application/grpc) gets a gRPC
-// status instead, such as RESOURCE_EXHAUSTED, or UNAVAILABLE if HTTP has 503
-// with Retry-After, and grpc-retry-pushback-ms.
+// # RPC clients
+//
+// A client of gRPC, gRPC-Web or Connect is refused in its own protocol, over any version
+// of HTTP, since it would make another error of a plain 429 and lose the wait:
+//
+//	application/grpc             200, the status in headers
+//	application/grpc-web, -text  200, the status in one frame of trailers
+//	application/connect+         200, an end of stream with the error
+//	Connect-Protocol-Version: 1  429 or another status of HTTP, the error in JSON
+//	GET with connect=v1          the same; encoding and message must be there, too
+//
+// The status is that of package grpcinterceptor: RESOURCE_EXHAUSTED, or UNAVAILABLE if
+// HTTP has 503, with RetryInfo, QuotaFailure and ErrorInfo. grpc-retry-pushback-ms (gRPC
+// and gRPC-Web) and Retry-After (all but gRPC) state the same wait. Clients of Connect and
+// gRPC-Web do not retry by themselves. Config.Denied and Config.Failed are not called. A
+// request that only looks like a call, such as other JSON, gets the answer of HTTP.
+//
+// Counters of HTTP statuses, such as those of an access log or a proxy, miss the refusals
+// that have status 200. Use ration_requests_total, or read grpc-status.
+//
+// A handler of Connect is mounted once for its service; keying.Procedures makes its
+// procedures routes. The entry "/pkg.Service/*" of Budget.Routes means all of them. A
+// grpc-gateway that calls its server in process runs no interceptors of gRPC: wrap the
+// limiter around the gateway, or use its runtime.WithMiddlewares.
+//
+// # Handlers that refuse
+//
+// A handler may charge by itself, such as for the account that a login is for. Then
+// [Middleware.Refuse] writes the standard answer, and [Middleware.Answer] returns it for
+// handlers that write it elsewhere: into a message of a websocket, an item of a batch, or
+// an event of a stream. With Config.Caller, keying.CallerFrom returns the caller to charge
+// and limiter.DecisionFrom the decision that has let the request in.
 //
 // # What callers see
 //
@@ -64,7 +93,8 @@
 // limiter. It then answers preflights before they cost anything, and pages of
 // other origins can read refusals.
 //
-// A websocket or a stream costs once, when it is opened. Its messages are free.
+// A websocket or a stream costs once, when it is opened. Its messages are free, unless the
+// handler charges for them.
 //
 // # Cost known afterwards
 //

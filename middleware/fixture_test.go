@@ -5,12 +5,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/keying"
@@ -136,8 +138,19 @@ func exchange(
 	return resp, string(body)
 }
 
+// leavesNoGoroutine fails the test if there are more goroutines at its end than now.
+func leavesNoGoroutine(t *testing.T) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, // its own
+			10*time.Second, time.Millisecond, "goroutines are left")
+	})
+}
+
 func serve(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
+	leavesNoGoroutine(t)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	return server

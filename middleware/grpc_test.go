@@ -28,6 +28,7 @@ func dialGRPC(
 	t *testing.T, limit func(http.Handler) http.Handler, options ...grpc.DialOption,
 ) grpc_health_v1.HealthClient {
 	t.Helper()
+	leavesNoGoroutine(t)
 	service := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(service, health.NewServer())
 	server := httptest.NewUnstartedServer(limit(service))
