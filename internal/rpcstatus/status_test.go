@@ -66,7 +66,7 @@ var refused = []struct {
 		"the deadline of the call has passed", "", nil},
 	{"mistake", limiter.Request{}, &limiter.CostError{Cost: -1}, codes.Internal,
 		"the call could not be charged", "RATE_LIMITER_ERROR", nil},
-	{"unknown", limiter.Request{}, errors.New("100 % \"\\ \n"), codes.Internal,
+	{"unknown", limiter.Request{}, errors.New("100 % \"\\ \n x"), codes.Internal,
 		"the call could not be charged", "RATE_LIMITER_ERROR", nil},
 	{"allowed", denied(limiter.Allow, limiter.PerSecond(7), true), nil, codes.Internal,
 		"the call could not be charged", "RATE_LIMITER_ERROR", nil},
