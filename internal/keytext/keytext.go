@@ -3,9 +3,9 @@
 // has at most [MaxLen] bytes.
 //
 //	budget:principal:route:workload
-//	orders:AtjPX33WH7nA_VGN5r8btw:GET%20/orders/%7Bid%7D:
+//	orders:AtjPX33WH7nA_VGN5r8btw:GET%20/orders/%7Bid%7D
 //
-// where:
+// without the separators that would end it, where:
 //
 //	principal  22 characters, 128 bits of an HMAC-SHA-256 over kind, tenant and id,
 //	           each with its length in front; empty where all three are
@@ -34,8 +34,8 @@ const (
 
 	// MaxLen is the length of the longest text.
 	MaxLen = partLen + 1 + sumLen + 1 + partLen + 1 + partLen
-	// TagLen is the length of every tag but the empty one.
-	TagLen = sumLen
+	// TagLen is the length of every tag but the empty one: 24 bits, for the 14 of a slot.
+	TagLen = 4
 )
 
 // Encoder writes keys under one secret. It is immutable and safe for concurrent
@@ -59,26 +59,43 @@ func New(secret []byte) *Encoder {
 	return e
 }
 
-// Append appends the text of k to dst. It does not allocate where dst has room.
+// Append appends the text of k to dst. It does not allocate if dst has room.
 func (e *Encoder) Append(dst []byte, k limiter.Key) []byte {
-	dst = append(e.part(dst, k.Budget), ':')
-	if k.Principal != (limiter.Principal{}) {
-		dst = e.principal(dst, k.Principal)
+	var sum [sumLen]byte
+	return e.AppendWith(dst, k, e.AppendPrincipal(sum[:0], k.Principal))
+}
+
+// AppendWith is Append for a key of which AppendPrincipal has hashed the principal.
+func (e *Encoder) AppendWith(dst []byte, k limiter.Key, principal []byte) []byte {
+	start := len(dst)
+	dst = append(append(append(e.part(dst, k.Budget), ':'), principal...), ':')
+	dst = e.part(append(e.part(dst, k.Route), ':'), k.Workload)
+	for len(dst) > start && dst[len(dst)-1] == ':' {
+		dst = dst[:len(dst)-1]
 	}
-	dst = append(dst, ':')
-	dst = append(e.part(dst, k.Route), ':')
-	return e.part(dst, k.Workload)
+	return dst
+}
+
+// AppendPrincipal appends the hash of a principal, or nothing for the zero Principal.
+func (e *Encoder) AppendPrincipal(dst []byte, p limiter.Principal) []byte {
+	if p == (limiter.Principal{}) {
+		return dst
+	}
+	return e.principal(dst, p)
 }
 
 // AppendTag appends what all keys of a tenant have in common, or of a principal
 // without a tenant: the same for the principals of a tenant and for what a
-// budget ByTenant makes of them. Between braces it keeps their keys in one slot
-// of a Redis Cluster. Keys without a principal have no tag: nothing is appended.
+// budget ByTenant makes of them. It is the beginning of the hash of that principal.
+// Between braces it keeps their keys in one slot of a Redis Cluster; tenants may share a
+// tag, so it does not tell their keys apart. Keys without a principal have no tag:
+// nothing is appended.
 func (e *Encoder) AppendTag(dst []byte, p limiter.Principal) []byte {
 	if p == (limiter.Principal{}) {
 		return dst
 	}
-	return e.principal(dst, tenant(p))
+	length := len(dst) + TagLen
+	return e.principal(dst, tenant(p))[:length]
 }
 
 // tenant returns the principal that a budget ByTenant counts for p.

@@ -349,7 +349,7 @@ func TestStore_ABrokenKeyFailsItsOwnLine(t *testing.T) {
 	for name, spoil := range map[string]func(*redistest.Server, string){
 		"text":   func(s *redistest.Server, key string) { s.Do("SET", key, "42") },
 		"a-list": func(s *redistest.Server, key string) { s.Do("RPUSH", key, "1") },
-		"newer":  func(s *redistest.Server, key string) { s.Do("SET", key, "\x02newer") },
+		"newer":  func(s *redistest.Server, key string) { s.Do("SET", key, "\x03newer") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)

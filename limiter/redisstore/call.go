@@ -3,12 +3,15 @@ package redisstore
 import (
 	"context"
 	_ "embed" // the script
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ration-go/ration/limiter"
 )
 
 //go:embed ration.lua
@@ -134,9 +137,9 @@ func (b *call) encode() (limits, lines []byte) {
 	for _, l := range b.lines {
 		lines = l.appendTo(lines, number)
 	}
-	limits = make([]byte, 0, len(rules)*headLen)
+	limits = make([]byte, 0, len(rules)*maxLimit)
 	for _, r := range rules {
-		limits = r.appendHead(limits)
+		limits = r.appendTo(limits)
 	}
 	return limits, lines
 }
@@ -165,13 +168,16 @@ func (s *Store) words(b *call, load bool) []any {
 	} else {
 		words = append(words, "evalsha", scriptHash, count)
 	}
+	deadline := s.clock.deadline(s.clock.start.Add(time.Duration(b.ends)))
+	control := appendNumbers(make([]byte, 0, 3*8), deadline, s.maxAhead, s.slack)
 	for _, l := range b.lines {
 		for j := range l.draws {
 			words = append(words, &l.draws[j].name)
+			if l.verb == reset || l.draws[j].rule.kind == limiter.RollingLog {
+				control = binary.LittleEndian.AppendUint16(control, uint16(len(words)-3))
+			}
 		}
 	}
-	deadline := s.clock.deadline(s.clock.start.Add(time.Duration(b.ends)))
-	control := appendNumbers(make([]byte, 0, 3*8), deadline, s.maxAhead, s.slack)
 	var lines []byte
 	return append(words, control,
 		&argument{func() (limits []byte) {

@@ -291,9 +291,9 @@ func TestStore_AClientThatEndsTheGoroutineIsAnError(t *testing.T) {
 // A user who lacks a right gets an error, and no account is changed, whatever the
 // right.
 func TestTake_WhoLacksARightChangesNothing(t *testing.T) {
-	const rights = "evalsha eval time get mget exists set append setrange pexpireat del hello"
+	const rights = "evalsha eval time get mget getrange exists set setrange pexpireat del hello"
 	log := limiter.Limit{Tokens: 10, Per: time.Hour, Algorithm: limiter.RollingLog}
-	for lacks := range strings.FieldsSeq("time get mget exists set append setrange pexpireat del") {
+	for lacks := range strings.FieldsSeq("time get mget getrange exists set setrange pexpireat del") {
 		t.Run(lacks, func(t *testing.T) {
 			server := redistest.Start(t)
 			rule := []any{"ACL", "SETUSER", "ration", "on", ">secret", "~ration:*", "-@all"}

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bytes"
 	"sync"
 
 	"github.com/ration-go/ration/internal/keytext"
@@ -26,7 +25,7 @@ func newKeys(prefix string, secret []byte) keys {
 type namer struct {
 	keys
 	principal limiter.Principal
-	tag, own  []byte // of the principal
+	tag, sum  []byte // of the principal
 	buffer    []byte
 }
 
@@ -48,28 +47,23 @@ func (n *namer) text(key limiter.Key) string {
 		n.buffer = n.encoder.Append(text, key)
 		return string(n.buffer)
 	}
-	n.know(key.Principal)
-	key.Principal = limiter.Principal{}
+	n.hash(key.Principal)
 	text = append(append(append(text, '{'), n.tag...), '}')
-	budget := len(text)
-	text = n.encoder.Append(text, key)
-	budget += bytes.IndexByte(text[budget:], ':') + 1
-	n.buffer = append(text, n.own...)
-	copy(n.buffer[budget+len(n.own):], n.buffer[budget:len(text)])
-	copy(n.buffer[budget:], n.own)
+	n.buffer = n.encoder.AppendWith(text, key, n.sum)
 	return string(n.buffer)
 }
 
-// know hashes the principal, unless it is that of the key before.
-func (n *namer) know(p limiter.Principal) {
+// hash hashes the principal, unless it is that of the key before.
+func (n *namer) hash(p limiter.Principal) {
 	if p == n.principal {
 		return
 	}
 	n.principal = p
-	n.tag = n.encoder.AppendTag(n.tag[:0], p)
-	if n.own = append(n.own[:0], n.tag...); p.Tenant != "" {
-		text := n.encoder.Append(n.own[:0], limiter.Key{Principal: p}) // ":", the hash, "::"
-		n.own = append(n.own[:0], text[1:1+keytext.TagLen]...)
+	n.sum = n.encoder.AppendPrincipal(n.sum[:0], p)
+	if p.Tenant == "" {
+		n.tag = append(n.tag[:0], n.sum[:keytext.TagLen]...)
+	} else {
+		n.tag = n.encoder.AppendTag(n.tag[:0], p)
 	}
 }
 

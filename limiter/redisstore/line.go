@@ -161,7 +161,7 @@ func (s *Store) newLine(v verb, instant int64, charges []limiter.Charge) (*line,
 				l.of = append(l.of, len(l.draws))
 			}
 			l.draws = append(l.draws, d)
-			l.size += len(d.name) + headLen + 32
+			l.size += len(d.name) + maxLimit + 16
 		case l.draws[j].rule != d.rule || l.draws[j].shadow != d.shadow:
 			return nil, wrong("Charges", c.Key.Budget,
 				"one key has two limits, or is both enforced and shadow")

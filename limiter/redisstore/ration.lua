@@ -1,11 +1,12 @@
 -- A batch of requests, one after the other, at one instant of the server's clock.
--- All accounts are read first and written last; in between, each request sees what
+-- All accounts are read before any is written; in between, each request sees what
 -- those before it left. Numbers are integers below 2^53, exact in a double; instants
 -- are microseconds since the Unix epoch.
 --
 -- KEYS     the accounts of the lines, in their order; several may be one
--- ARGV[1]  deadline, ahead, slack
--- ARGV[2]  the limits: head...
+-- ARGV[1]  deadline, ahead, slack; and the numbers of the keys of which the whole
+--          value is not read: those under a rolling log, and of resets
+-- ARGV[2]  the limits: n, p, capacity, length of the head, head
 -- ARGV[3]  the lines: verb (0 peek, 1 take, 2 settle, 3 reset), number of accounts,
 --          number of runs, instant; then for each account 2 * limit + shadow, where
 --          limits count from 0 and shadow is 0 or 1; and
@@ -15,10 +16,12 @@
 --                        instant of what is corrected; the limit is that under which
 --                        it was taken
 --            reset       one run, of no meaning
--- head     1, kind (0 bucket, 1 window, 2 log), n, p, capacity
+-- head     2, kind (0 bucket, 1 window, 2 log), and as uvarints n, p, capacity (0 if
+--          it is n)
 -- value    head, at, used                  of a bucket (in p-ths of a token) or of a
 --                                          window
---          head, at, {instant, total}...   of a log; totals count from its start
+--          2, 2, {instant, sum}..., total, at, last, entries, empty, head, length of
+--          the head                        of a log; see logs
 --          Kinds 5 and 6 are a window and a log that were made from a bucket: their
 --          next limit gets what is left, until that window ends or the log's first
 --          entry has left.
@@ -36,8 +39,8 @@
 -- then.
 
 local call, pcall, write, read = redis.call, redis.pcall, struct.pack, struct.unpack
-local byte, sub, floor, fmod, min, max =
-  string.byte, string.sub, math.floor, math.fmod, math.min, math.max
+local byte, sub, format, floor, fmod, min, max =
+  string.byte, string.sub, string.format, math.floor, math.fmod, math.min, math.max
 local MOST = 9007199254740992
 
 local deadline, ahead, slack = read('<ddd', ARGV[1])
@@ -47,27 +50,50 @@ if clock > deadline then return write('<d', clock) end
 local now = clock
 
 local limits, heads = {}, {} -- by number and by head
-for i = 1, #ARGV[2], 26 do
-  local head = sub(ARGV[2], i, i + 25)
-  local n, p, cap = read('<ddd', head, 3)
-  local limit = {head = head, kind = byte(head, 2), n = n, p = p, cap = cap, units = cap * p}
-  limits[#limits + 1] = limit
-  heads[head] = limit
+do
+  local at, text, n, p, cap, head = 1, ARGV[2], nil, nil, nil, nil
+  while at <= #text do
+    n, p, cap, head, at = read('<dddBc0', text, at)
+    local limit = {head = head, size = #head, kind = byte(head, 2), n = n, p = p, cap = cap,
+      units = cap * p}
+    limits[#limits + 1] = limit
+    heads[head] = limit
+  end
 end
 
+-- TAIL is enough of the end of a log to go on, and the whole of any other account.
+local TAIL = 76
 local fetched -- the values of all keys; false if there is none, or no string
-if #KEYS == 1 then
-  local value = pcall('GET', KEYS[1])
-  fetched = {value}
+local ends = #ARGV[1] > 24 and {} -- by key, true if only the end was read
+if not ends then
+  if #KEYS == 1 then
+    local value = pcall('GET', KEYS[1])
+    fetched = {value}
+  else
+    fetched = call('MGET', unpack(KEYS))
+  end
 else
-  fetched = call('MGET', unpack(KEYS))
+  fetched = {}
+  for i = 25, #ARGV[1], 2 do
+    local k = read('<H', ARGV[1], i)
+    local value = pcall('GETRANGE', KEYS[k], -TAIL, -1)
+    fetched[k], ends[k] = value ~= '' and value, #value == TAIL
+  end
+  local names, whole = {}, {}
+  for k = 1, #KEYS do
+    if fetched[k] == nil then names[#names + 1], whole[#whole + 1] = KEYS[k], k end
+  end
+  if #names > 0 then
+    local values = call('MGET', unpack(names))
+    for i = 1, #names do fetched[whole[i]] = values[i] end
+  end
 end
 local lines = ARGV[3]
 
 -- expiry is the millisecond after an account is full again, or the next. The account
 -- is full at an instant by the clock that says it is now.
 local function expiry(full, instant)
-  return string.format('%.0f', floor((full - instant + clock + slack) / 1000) + 2)
+  return format('%.0f', floor((full - instant + clock + slack) / 1000) + 2)
 end
 
 -- The fast path: takes and peeks of buckets that are not in shadow, under the limit
@@ -76,7 +102,7 @@ end
 do
   local numbers, count, names, own, at, used = {}, 0, {}, {}, {}, {}
   local these, instants, levels, costs = {}, {}, {}, {}
-  local seen, changed, new, plain = {}, {}, {}, true
+  local seen, changed, new, plain = {}, {}, {}, not ends
   local out, place, key = {write('<d', clock)}, 1, 0
   while plain and key < #KEYS do
     local verb, size, runs, instant
@@ -101,10 +127,11 @@ do
         if not value then
           new[#new + 1] = name
         else
-          local head, t, u
-          if #value == 42 then head, t, u = read('<c26dd', value) end
-          if head ~= limit.head or t % 1 ~= 0
-            or not (u >= 0 and u <= MOST and u % 1 == 0) then
+          local size, t, u = limit.size, nil, -1
+          if #value == size + 16 and sub(value, 1, size) == limit.head then
+            t, u = read('<dd', value, size + 1)
+          end
+          if not (u >= 0 and u <= MOST and u % 1 == 0 and t % 1 == 0) then
             plain = false
             break
           end
@@ -153,7 +180,7 @@ do
     local set = pcall
     for i = 1, #changed do
       local a = changed[i]
-      local done = set('SET', names[a], write('<c26dd', own[a].head, at[a], used[a]), 'PXAT',
+      local done = set('SET', names[a], own[a].head .. write('<dd', at[a], used[a]), 'PXAT',
         expiry(at[a] + used[a] / own[a].n, seen[a]))
       if done.err then
         plain = false
@@ -169,165 +196,283 @@ do
   now = clock
 end
 
--- A single key that is no string has an error for a value by now.
-if #KEYS > 1 then
+-- A single key of which the value was read has an error for one if it is no string.
+if ends or #KEYS > 1 then
   local absent = {}
   for i = 1, #KEYS do
     if not fetched[i] then absent[#absent + 1] = KEYS[i] end
   end
   if #absent > 0 and call('EXISTS', unpack(absent)) > 0 then
-    for i = 1, #KEYS do fetched[i] = fetched[i] or pcall('GET', KEYS[i]) end
+    for i = 1, #KEYS do
+      if not fetched[i] then fetched[i] = pcall('GET', KEYS[i]) end
+    end
   end
 end
 
--- logs returns the functions for rolling logs. A book is what a log has: state as
--- it is stored, with stored entries; more entries; and mend, if the last entry that
--- is stored has another total by now.
+-- logs returns the functions for rolling logs.
+--
+-- The entries are a Fenwick tree, so that a correction changes few of them: entry k has
+-- its instant, and the sum of the tokens of the entries from the one after k - span(k)
+-- to itself, where span(k) is the largest power of two that divides k, at most BLOCK.
+-- An entry that was corrected to nothing stays for some time, with its instant.
+--
+-- A book is a log of which entries are read when they are needed. On the server it has
+-- stored entries, as value or under key; ats and sums are those that were read or
+-- changed, which dirty says. count is how many there are, total what all of them have,
+-- and empty how many may have nothing. anchor is the latest instant, last the last with
+-- tokens, and final that of the last entry. If shift is not 0, all instants are later in
+-- ats and on the server by that much. first and base are the first entry that is live,
+-- and the tokens of those before it.
+local log, change
 local function logs()
+  local BLOCK = 4096
+
+  local function span(k) return min(bit.band(k, -k), BLOCK) end
+
   local function entry(book, k)
-    if k > book.stored then return book.more[k - book.stored][1], book.more[k - book.stored][2] end
-    local instant, total = read('<dd', book.state, 19 + 16 * k)
-    if k == book.stored and book.mend then total = book.mend end
-    return instant, total
+    local instant = book.ats[k]
+    if not instant then
+      local from, to = 16 * k - 14, 16 * k + 1
+      local text = book.value and sub(book.value, from + 1, to + 1)
+        or call('GETRANGE', book.key, format('%d', from), format('%d', to))
+      local sum = 0
+      instant = MOST
+      if #text == 16 then instant, sum = read('<dd', text) end
+      book.ats[k], book.sums[k] = instant, sum
+    end
+    return instant - book.shift, book.sums[k]
   end
 
-  -- text returns the entries of a book from first on.
-  local function text(book, first)
-    local upto = book.mend and -17 or -1
-    local parts = {first <= book.stored and sub(book.state, 19 + 16 * first, upto) or ''}
-    if book.mend and first <= book.stored then
-      parts[2] = write('<dd', entry(book, book.stored))
-    end
-    for k = max(first, book.stored + 1), book.count do
-      parts[#parts + 1] = write('<dd', entry(book, k))
-    end
-    return table.concat(parts)
+  local function put(book, k, instant, sum)
+    book.ats[k], book.sums[k], book.dirty[k] = instant + book.shift, sum, true
   end
 
-  -- parse reads a book, or nothing if the state is no log.
-  local function parse(state)
-    if #state < 34 or (#state - 34) % 16 ~= 0 then return end
-    local count = (#state - 34) / 16
-    local book = {state = state, stored = count, count = count, more = {}, total = 0}
-    book.anchor = read('<d', state, 27)
-    book.last = book.anchor
-    if count > 0 then book.last, book.total = entry(book, count) end
-    if book.anchor % 1 ~= 0 or book.last % 1 ~= 0 or book.total % 1 ~= 0
-      or not (book.last <= MOST and book.anchor <= MOST) then return end
-    return book
+  -- split returns the number of entries that are at an instant or before, and together
+  -- with those before them have at most so many tokens; and their tokens.
+  local function split(book, instant, tokens)
+    local k, sum, step = 0, 0, BLOCK
+    while step > book.count and step >= 1 do step = step / 2 end
+    while step >= 1 do
+      local passes, at, more = false, nil, nil
+      if k + step <= book.count then
+        at, more = entry(book, k + step)
+        passes = at <= instant and sum + more <= tokens
+      end
+      if passes then k, sum = k + step, sum + more end
+      if not passes or step < BLOCK then step = step / 2 end
+    end
+    return k, sum
+  end
+
+  local function new(at)
+    return {ats = {}, sums = {}, dirty = {}, shift = 0, stored = 0, count = 0, total = 0,
+      empty = 0, anchor = at, last = at - MOST, final = at - MOST, first = 1, base = 0}
+  end
+
+  -- raise adds tokens to an entry, and to the sums in which it is.
+  local function raise(book, k, tokens)
+    book.total = book.total + tokens
+    while k <= book.count do
+      local instant, sum = entry(book, k)
+      put(book, k, instant, sum + tokens)
+      local step = span(k)
+      if step == BLOCK then return end
+      k = k + step
+    end
+  end
+
+  -- tokens returns what an entry has.
+  local function tokens(book, k)
+    local _, sum = entry(book, k)
+    local step, size = 1, span(k)
+    while step < size do
+      local _, part = entry(book, k - step)
+      sum, step = sum - part, step * 2
+    end
+    return sum
+  end
+
+  -- add adds tokens at an instant that is not before any entry.
+  local function add(book, at, cost)
+    local k = book.count
+    if k > 0 and book.final == at then
+      if book.last < at then book.empty = book.empty - 1 end
+      raise(book, k, cost)
+    else
+      k = k + 1
+      local sum, step, size = cost, 1, span(k)
+      while step < size do
+        local _, part = entry(book, k - step)
+        sum, step = sum + part, step * 2
+      end
+      book.count, book.final, book.total = k, at, book.total + cost
+      put(book, k, at, sum)
+    end
+    book.last = at
   end
 
   -- start returns a book in which used tokens were taken at once.
   local function start(at, used)
-    local book = {state = '', stored = 0, count = 0, more = {}, total = 0,
-      anchor = at, last = at - MOST, rewrite = true, first = 1, base = 0}
-    if used > 0 then
-      book.more[1], book.count, book.total, book.last = {at, used}, 1, used, at
-    end
+    local book = new(at)
+    if used > 0 then add(book, at, used) end
     return book
   end
 
-  -- back returns the book with all its instants set back.
-  local function back(book, by)
-    local more = {}
-    for k = 1, book.count do
-      local instant, total = entry(book, k)
-      more[k] = {instant - by, total}
+  -- rebuild returns a book without the first entries, that are gone, and those without
+  -- tokens. The very first stays, though empty, if it says until when the log was made
+  -- from a bucket.
+  local function rebuild(book, gone, carried)
+    if book.stored > 0 and not book.value then book.value = call('GET', book.key) end
+    local fresh = new(book.anchor)
+    for k = gone + 1, book.count do
+      local instant, has = entry(book, k), tokens(book, k)
+      if has > 0 then
+        add(fresh, instant, has)
+      elseif carried and k == 1 then
+        put(fresh, 1, instant, 0)
+        fresh.count, fresh.empty, fresh.final = 1, 1, instant
+      end
     end
-    return {state = '', stored = 0, count = book.count, more = more, total = book.total,
-      anchor = book.anchor - by, last = book.last - by, rewrite = true}
+    return fresh
   end
 
-  -- open returns the book as it is now under a limit of n microseconds: entries from
-  -- first on are live, base is the total before them, and at is its instant. heals
-  -- says that it was too far ahead.
+  -- parse reads a book from a value, or from the end of the one under key, and returns it
+  -- with its limit, and whether it was made from a bucket; or nothing if it is no log.
+  local function parse(key, text, ended)
+    local size = byte(text, -1)
+    local from = size and #text - size - 32 -- where total is
+    if not size or size > 26 or from < 17 then return end
+    local limit, carried = change.limit(sub(text, -1 - size))
+    if not limit or limit.kind ~= 2 or limit.size ~= size then return end
+    local total, anchor, last, count, empty = read('<dddI4I4', text, from)
+    if total % 1 ~= 0 or anchor % 1 ~= 0 or last % 1 ~= 0 or count < 1
+      or not (last <= anchor and anchor <= MOST)
+      or not ended and (sub(text, 1, 2) ~= '\2\2' or from ~= 16 * count + 3) then return end
+    local book = {key = key, value = not ended and text, ats = {}, sums = {}, dirty = {},
+      shift = 0, stored = count, count = count, total = total, empty = empty,
+      anchor = anchor, last = last, size = size, expires = last}
+    book.final, book.sums[count] = read('<dd', text, from - 16)
+    book.ats[count] = book.final
+    return book, limit, carried
+  end
+
+  -- open returns the book as it is now under a limit of n microseconds, and its instant.
+  -- heals says that it was too far ahead.
   local function open(book, n)
-    local at, heals = max(book.anchor, book.last), false
+    local at, heals = book.anchor, false
     if at - now > ahead then
-      book, at, heals = back(book, at - now), now, true
+      local by, copy = at - now, {}
+      for name, value in pairs(book) do copy[name] = value end
+      book, at, heals = copy, now, true
+      book.shift, book.last, book.final = book.shift + by, book.last - by, book.final - by
     elseif at < now then
       at = now
     end
-    local first, past = 1, book.count + 1
-    while first < past do
-      local mid = floor((first + past) / 2)
-      if entry(book, mid) <= at - n then first = mid + 1 else past = mid end
-    end
-    book.first, book.base = first, 0
-    if first > 1 then
-      local _, before = entry(book, first - 1)
-      book.base = before
-    end
+    book.first, book.base = split(book, at - n, MOST)
+    book.first = book.first + 1
     return book, at, heals
   end
 
   -- wait returns the time until at most left tokens are used.
   local function wait(book, at, n, left)
-    local low, high = book.first, book.count
-    while low < high do
-      local mid = floor((low + high) / 2)
-      local _, total = entry(book, mid)
-      if book.total - total <= left then high = mid else low = mid + 1 end
-    end
-    return n - (at - entry(book, low))
+    local k = split(book, MOST, book.total - left - 1)
+    return n - (at - entry(book, k + 1))
   end
 
-  -- add adds cost tokens at an instant.
-  local function add(book, at, cost)
-    book.total = book.total + cost
-    if book.count > 0 and book.last == at then
-      if book.count > book.stored then
-        book.more[book.count - book.stored][2] = book.total
-      else
-        book.mend = book.total
-      end
-    else
-      book.count, book.last = book.count + 1, at
-      book.more[book.count - book.stored] = {at, book.total}
-    end
-  end
-
-  -- settle returns the book with delta added to the first entry that is not before
-  -- taken. If what was taken has left, a credit is nothing and a debit is taken now.
-  -- The first entry stays, though empty, if it says until when the log was made from
-  -- a bucket. It returns nothing if no entry is left.
-  local function settle(book, at, n, lowest, delta, taken, carried)
-    if taken <= at - n then
-      if delta <= 0 then return book end
-      taken = at
-    end
+  -- settle adds delta to the first entry with tokens that is not before taken.
+  local function settle(book, lowest, delta, taken)
     local debit = min(delta, max(lowest - (book.total - book.base), 0))
-    local new = {state = '', stored = 0, count = 0, more = {}, total = book.base,
-      anchor = at, last = at - MOST, rewrite = true, first = 1, base = book.base}
-    local function keep(instant, tokens, keeps)
-      if tokens <= 0 and not keeps then return end
-      new.total = new.total + max(tokens, 0)
-      if tokens > 0 then new.last = instant end
-      new.count = new.count + 1
-      new.more[new.count] = {instant, new.total}
-    end
-    if book.base > 0 then
-      new.more[1], new.count, new.first = {entry(book, book.first - 1)}, 1, 2
-    end
-    local before, found = book.base, false
-    for k = book.first, book.count do
-      local instant, upto = entry(book, k)
-      local tokens = upto - before
-      before = upto
-      if instant >= taken and not found then
-        found, tokens = true, tokens + debit
+    local before, sum = split(book, taken - 1, MOST)
+    local k = split(book, MOST, sum) + 1
+    if k <= book.count then
+      local has = tokens(book, k)
+      raise(book, k, max(debit, -has))
+      if has + debit > 0 then return end
+      book.empty = book.empty + 1
+      if entry(book, k) == book.last and book.total > book.base then
+        book.last = entry(book, split(book, MOST, book.total - 1) + 1)
       end
-      keep(instant, tokens, carried and k == 1)
+    elseif debit > 0 and before < book.count then -- entries without tokens follow
+      k = before + 1
+      local _, sum = entry(book, k)
+      put(book, k, taken, sum)
+      if k == book.count then book.final = taken end
+      raise(book, k, debit)
+      book.last, book.empty = taken, book.empty - 1
+    elseif debit > 0 then
+      add(book, taken, debit)
     end
-    if not found then keep(taken, debit) end
-    if new.total > new.base then return new end
   end
 
-  return {entry = entry, text = text, parse = parse, start = start, open = open, wait = wait,
-    add = add, settle = settle}
-end
-local log
+  -- keep returns a book that is to be written, and whose latest instant is at.
+  local function keep(book, at, carried)
+    if book.shift ~= 0 then book = rebuild(book, book.first - 1, carried) end
+    book.anchor, book.gone = at, book.first - 1
+    return book
+  end
 
+  -- text returns the entries after the first ones.
+  local function text(book, past)
+    local parts, place = {}, past + 1 -- the next entry
+    local raw = ''
+    if book.stored > past then
+      raw = book.value and sub(book.value, 16 * past + 3, 16 * book.stored + 2)
+        or call('GETRANGE', book.key, format('%d', 16 * past + 2), format('%d', 16 * book.stored + 1))
+    end
+    for k = past + 1, book.count do
+      if book.dirty[k] then
+        parts[#parts + 1] = sub(raw, 16 * (place - past) - 15, 16 * (k - past - 1))
+        parts[#parts + 1] = write('<dd', book.ats[k], book.sums[k])
+        place = k + 1
+      end
+    end
+    parts[#parts + 1] = sub(raw, 16 * (place - past) - 15)
+    return table.concat(parts)
+  end
+
+  -- save writes a book, and returns what the server says.
+  local function save(book, key, head, expires, carried)
+    local gone = book.gone
+    if 2 * book.empty > book.count or gone < BLOCK and 2 * gone > book.count then
+      book, gone = rebuild(book, gone, carried), 0
+    end
+    local function foot()
+      return write('<dddI4I4', book.total, book.anchor, book.last, book.count, book.empty)
+        .. head .. string.char(#head)
+    end
+    if book.stored == 0 or book.size ~= #head or gone >= BLOCK then
+      local past = gone - gone % BLOCK
+      local entries = text(book, past)
+      for k = BLOCK, past, BLOCK do
+        local _, sum = entry(book, k)
+        book.total = book.total - sum
+      end
+      book.count = book.count - past
+      return pcall('SET', key, '\2\2' .. entries .. foot(), 'PXAT', expires)
+    end
+    -- First what changes nothing, in case that the user may not.
+    local done
+    if book.last ~= book.expires or slack > 0 then
+      done = pcall('PEXPIREAT', key, expires)
+      if type(done) == 'table' then return done end
+    end
+    local from = book.dirty[book.stored] and book.stored or book.stored + 1
+    for k in pairs(book.dirty) do
+      if k < from then
+        done = pcall('SETRANGE', key, format('%d', 16 * k - 14),
+          write('<dd', book.ats[k], book.sums[k]))
+        if type(done) == 'table' then return done end
+      end
+    end
+    local parts = {}
+    for k = from, book.count do parts[#parts + 1] = write('<dd', book.ats[k], book.sums[k]) end
+    return pcall('SETRANGE', key, format('%d', 16 * from - 14),
+      table.concat(parts) .. foot())
+  end
+
+  return {entry = entry, parse = parse, start = start, open = open, wait = wait, add = add,
+    settle = settle, keep = keep, save = save}
+end
 -- changes returns the functions for values that are not under the request's limit.
 local function changes()
   -- rebase returns what is used of a bucket (n, p, cap) that had used of m, q and c:
@@ -371,21 +516,32 @@ local function changes()
   -- marked returns the head with another kind.
   local function marked(head, kind) return sub(head, 1, 1) .. string.char(kind) .. sub(head, 3) end
 
-  -- limit returns the limit of a head, and whether it was made from a bucket; or
-  -- nothing if the head is none of ours.
-  local function limit(head)
-    if #head < 26 or byte(head) ~= 1 then return end
-    local kind = byte(head, 2)
-    if kind > 6 or kind == 3 or kind == 4 then return end
-    if kind > 2 then
-      head, kind = marked(head, kind - 4), kind - 4
-      return heads[head] or limit(head), true
+  -- number reads a uvarint, and returns it and the place after it; or nothing.
+  local function number(text, place)
+    local n, unit = 0, 1
+    for i = place, place + 7 do
+      local b = byte(text, i)
+      if not b then return end
+      n, unit = n + b % 128 * unit, unit * 128
+      if b < 128 then return n, i + 1 end
     end
-    local n, p, cap = read('<ddd', head, 3)
-    if n >= 1 and p >= 1 and cap >= 1 and 2 * cap * p + n <= MOST
-      and n % 1 == 0 and p % 1 == 0 and cap % 1 == 0 then
-      return {head = head, kind = kind, n = n, p = p, cap = cap}
-    end
+  end
+
+  -- limit returns the limit of the head with which a text begins, and whether it was
+  -- made from a bucket; or nothing if there is none.
+  local function limit(text)
+    local kind = byte(text, 2)
+    if byte(text) ~= 2 or not kind or kind > 6 or kind == 3 or kind == 4 then return end
+    if kind > 2 then return limit(marked(text, kind - 4)), true end
+    local n, p, cap, place
+    n, place = number(text, 3)
+    if n then p, place = number(text, place) end
+    if p then cap, place = number(text, place) end
+    if not cap then return end
+    if cap == 0 then cap = n end
+    if n < 1 or p < 1 or 2 * cap * p + n > MOST then return end
+    local head = sub(text, 1, place - 1)
+    return heads[head] or {head = head, size = place - 1, kind = kind, n = n, p = p, cap = cap}
   end
 
   -- convert carries an account over to another limit.
@@ -398,8 +554,6 @@ local function changes()
       v.carried = limit.kind ~= 0
     elseif own.kind ~= limit.kind or own.n ~= limit.n then
       v.book = nil
-    elseif v.book then
-      v.book.rewrite = true
     end
     v.limit, v.changed = limit, true
     if limit.kind == 2 and not v.book then v.book = log.start(v.at, v.used) end
@@ -407,40 +561,39 @@ local function changes()
 
   return {limit = limit, convert = convert, marked = marked}
 end
-local change
-
--- The accounts, by a number that each gets when it is first met: its key; its value
--- until it is parsed; what is stored, or will be: the limit, at and used, or a book;
+-- The accounts, by a number that each gets when it is first met: its key; its value, or
+-- the end of it, until it is parsed; what is stored, or will be: the limit, at and used, or a book;
 -- without a limit it is full. spoils has the error of a value that is no account, and
 -- stays says that it must stay.
-local numbers, count, keys, values = {}, 0, {}, {}
-local limitOf, atOf, usedOf, bookOf, carriedOf, firstOf, nowOf = {}, {}, {}, {}, {}, {}, {}
+local numbers, count, keys, values, ended = {}, 0, {}, {}, {}
+local limitOf, atOf, usedOf, bookOf, carriedOf, nowOf = {}, {}, {}, {}, {}, {}
 local spoils, stays, exists, dirty = {}, {}, {}, {}
 local changed, healed = {}, 0
 
 -- parse reads the value of an account that is no bucket or window under a limit of
 -- this call.
-local function parse(a, value)
+local parse
+function parse(a, value)
   if not value.err then
-    local head = sub(value, 1, 26)
-    local limit, carried = heads[head], false
-    if not limit then
-      change = change or changes()
-      limit, carried = change.limit(head)
-      if not limit and byte(head) and byte(head) > 1 and byte(head) < 32 then
-        spoils[a], stays[a] = 'RATIONNEWER ' .. keys[a], true
-        return
-      end
+    change, log = change or changes(), log or logs()
+    local book, limit, carried = log.parse(keys[a], value, ended[a])
+    if not book and ended[a] then
+      value = pcall('GET', keys[a])
+      ended[a] = false
+      return parse(a, value)
     end
-    if limit and limit.kind == 2 then
-      log = log or logs()
-      bookOf[a] = log.parse(value)
-      if bookOf[a] then
-        limitOf[a], carriedOf[a] = limit, carried
-        return
-      end
-    elseif limit and #value == 42 then
-      local at, used = read('<dd', value, 27)
+    if book then
+      limitOf[a], carriedOf[a], bookOf[a] = limit, carried, book
+      return
+    end
+    local version = byte(value)
+    if version and version > 2 and version < 32 then
+      spoils[a], stays[a] = 'RATIONNEWER ' .. keys[a], true
+      return
+    end
+    limit, carried = change.limit(value)
+    if limit and limit.kind < 2 and #value == limit.size + 16 then
+      local at, used = read('<dd', value, limit.size + 1)
       if at % 1 == 0 and used >= 0 and used <= MOST and used % 1 == 0 then
         limitOf[a], carriedOf[a], atOf[a], usedOf[a] = limit, carried, at, used
         return
@@ -504,8 +657,8 @@ local function commit(a, v)
     limitOf[a], bookOf[a] = nil, nil
   else
     limitOf[a], atOf[a], usedOf[a] = v.limit, v.at, v.used
+    if v.book then v.book = log.keep(v.book, v.at, v.carried) end
     bookOf[a], carriedOf[a] = v.book, v.carried
-    if v.book then firstOf[a], v.book.anchor = v.book.first, v.at end
   end
   if v.heals then healed, v.heals = healed + 1, false end
   v.changed = false
@@ -527,6 +680,7 @@ local function account()
     count = count + 1
     a = count
     numbers[name], keys[a], values[a], exists[a] = a, name, fetched[key], fetched[key] and true
+    ended[a] = ends and ends[key]
   end
   return a
 end
@@ -632,11 +786,14 @@ local function settle(a, limit, delta, taken)
   if gone and delta <= 0 then return end
   local lowest = 2 * own.cap * own.p
   if own.kind == 2 then
+    if taken <= v.at - own.n then
+      if delta <= 0 then return end
+      taken = v.at
+    end
     log = log or logs()
-    local book = v.book or log.start(v.at, 0)
-    v.book = log.settle(book, v.at, own.n, 2 * own.cap, delta, taken, v.carried)
-    if v.book == book then return end
-    v.used = v.book and v.book.total - v.book.base or 0
+    v.book = v.book or log.start(v.at, 0)
+    log.settle(v.book, lowest, delta, taken)
+    v.used = v.book.total - v.book.base
   elseif own.kind == 0 or delta > 0 or floor(taken / own.n) == floor(v.at / own.n) then
     if delta < 0 then
       v.used = max(v.used + delta * own.p, 0)
@@ -664,9 +821,10 @@ while key < #KEYS do
       if value then
         values[a] = false
         local good = false
-        if #value == 42 then -- most are buckets under the limit of the request
-          local head, at, u = read('<c26dd', value)
-          if head == l.head and l.kind < 2 and u >= 0 and u <= MOST and at % 1 == 0 and u % 1 == 0 then
+        if #value == l.size + 16 and l.kind < 2 and sub(value, 1, l.size) == l.head then
+          -- Most are buckets under the limit of the request.
+          local at, u = read('<dd', value, l.size + 1)
+          if u >= 0 and u <= MOST and at % 1 == 0 and u % 1 == 0 then
             limitOf[a], atOf[a], usedOf[a], good = l, at, u, true
           end
         end
@@ -704,30 +862,6 @@ while key < #KEYS do
   end
 end
 
--- record writes a log. One entry that has left stays, for the total before the first
--- that is live.
-local function record(a, head)
-  local book, first, n = bookOf[a], firstOf[a], limitOf[a].n
-  if book.rewrite or first - 2 > book.count - first then
-    return pcall('SET', keys[a], head .. write('<d', max(book.anchor, book.last))
-      .. log.text(book, max(first - 1, 1)), 'PXAT', expiry(book.last + n, nowOf[a]))
-  end
-  -- First what changes nothing, in case that the user may not.
-  local done
-  if book.count > book.stored or slack > 0 then
-    done = pcall('PEXPIREAT', keys[a], expiry(book.last + n, nowOf[a]))
-    if type(done) == 'table' then return done end
-  end
-  if book.mend then
-    done = pcall('SETRANGE', keys[a], #book.state - 8, write('<d', book.mend))
-    if type(done) == 'table' then return done end
-  end
-  if book.count > book.stored then
-    done = pcall('APPEND', keys[a], log.text(book, book.stored + 1))
-  end
-  return done
-end
-
 -- save writes an account, and returns what the server says.
 local function save(a)
   local limit = limitOf[a]
@@ -737,11 +871,13 @@ local function save(a)
     change = change or changes()
     head = change.marked(head, limit.kind + 4)
   end
-  if bookOf[a] then return record(a, head) end
+  if bookOf[a] then
+    return log.save(bookOf[a], keys[a], head, expiry(bookOf[a].last + limit.n, nowOf[a]), carriedOf[a])
+  end
   local at, used = atOf[a], usedOf[a]
   local full = at + used / limit.n
   if limit.kind == 1 then full = (floor(at / limit.n) + 1) * limit.n end
-  return pcall('SET', keys[a], write('<c26dd', head, at, used), 'PXAT', expiry(full, nowOf[a]))
+  return pcall('SET', keys[a], head .. write('<dd', at, used), 'PXAT', expiry(full, nowOf[a]))
 end
 
 -- A server that refuses the first write refuses it for what it is short of, and has

@@ -83,16 +83,37 @@ func (r *rule) fits() bool {
 	return high == 0 && r.n <= most && units <= uint64(most-r.n)
 }
 
-// headLen is the length of the head of every value.
-const headLen = 26
-
 // version is the first byte of every value; see the package comment on
-// upgrades.
-const version = 1
+// upgrades. Version 1 was never released, and its keys had other names.
+const version = 2
 
-// appendHead appends the head of values that are counted by the rule.
+// maxHead is the length of the longest head, and maxLimit that of the longest limit in
+// a command.
+const (
+	maxHead  = 2 + 3*8
+	maxLimit = 3*8 + 1 + maxHead
+)
+
+// appendHead appends the head of values that are counted by the rule: the version, the
+// kind, and as uvarints n, p and the capacity, which is 0 if it is n. Two rules never
+// have the same head.
 func (r *rule) appendHead(dst []byte) []byte {
-	return appendNumbers(append(dst, version, byte(r.kind)), r.n, r.p, r.capacity)
+	dst = append(dst, version, byte(r.kind))
+	dst = binary.AppendUvarint(dst, uint64(r.n))
+	dst = binary.AppendUvarint(dst, uint64(r.p))
+	if r.capacity == r.n {
+		return append(dst, 0)
+	}
+	return binary.AppendUvarint(dst, uint64(r.capacity))
+}
+
+// appendTo appends the rule as the script wants it.
+func (r *rule) appendTo(dst []byte) []byte {
+	dst = append(appendNumbers(dst, r.n, r.p, r.capacity), 0)
+	length := len(dst)
+	dst = r.appendHead(dst)
+	dst[length-1] = byte(len(dst) - length)
+	return dst
 }
 
 // appendNumbers appends integers as the doubles that the script reads.

@@ -59,7 +59,7 @@ func TestSettle_AnAnchorFarAheadIsSetToNow(t *testing.T) {
 }
 
 func TestSettle_IsAllOrNothing(t *testing.T) {
-	const newer = "\x02newer"
+	const newer = "\x03newer"
 	server, s := run(t)
 	for _, l := range each {
 		l.Per = 24 * time.Hour

@@ -159,7 +159,7 @@ func TestTake_IsOneCommandWhateverTheNumberOfBudgets(t *testing.T) {
 	for line := range strings.Lines(stats) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
 		switch name {
-		case "evalsha", "time", "get", "mget", "set", "append", "pexpireat", "setrange":
+		case "evalsha", "time", "get", "mget", "getrange", "set", "pexpireat", "setrange":
 		case "config|resetstat", "info", "# Commandstats\r\n":
 		default:
 			t.Errorf("an unexpected command: %s", line)
@@ -169,7 +169,9 @@ func TestTake_IsOneCommandWhateverTheNumberOfBudgets(t *testing.T) {
 
 func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
 	t.Parallel()
-	head := func(numbers string) string { return "\x01" + numbers }
+	overwrite := func(s *redistest.Server, key string, end int, text string) {
+		s.Do("SETRANGE", key, int(s.Do("STRLEN", key).(int64))-end, text)
+	}
 	put := map[string]func(server *redistest.Server, key string){
 		"text":  func(s *redistest.Server, key string) { s.Do("SET", key, "42") },
 		"empty": func(s *redistest.Server, key string) { s.Do("SET", key, "") },
@@ -183,16 +185,22 @@ func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
 			s.Do("HSET", key, "a", "1")
 		},
 		"a-cut-value": func(s *redistest.Server, key string) {
-			s.Do("SET", key, s.Do("GETRANGE", key, 0, 29))
+			s.Do("SET", key, s.Do("GETRANGE", key, 0, 19))
 		},
 		"no-limit": func(s *redistest.Server, key string) {
-			s.Do("SET", key, head("\x00")+strings.Repeat("\x00", 40))
+			s.Do("SET", key, "\x02\x00"+strings.Repeat("\x00", 40))
 		},
 		"not-numbers": func(s *redistest.Server, key string) {
-			s.Do("SETRANGE", key, 26, strings.Repeat("\xff", 16))
+			overwrite(s, key, 16, strings.Repeat("\xff", 16))
 		},
 		"too-much-used": func(s *redistest.Server, key string) {
-			s.Do("SETRANGE", key, 34, "\x00\x00\x00\x00\x00\x00\x50\x47") // far above 2^53
+			overwrite(s, key, 8, "\x00\x00\x00\x00\x00\x00\x50\x47") // far above 2^53
+		},
+		"of-version-1": func(s *redistest.Server, key string) {
+			s.Do("SET", key, "\x01\x00"+strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x3f", 5))
+		},
+		"a-value-without-its-beginning": func(s *redistest.Server, key string) {
+			s.Do("SET", key, s.Do("GETRANGE", key, 3, -1))
 		},
 	}
 	for name, spoil := range put {
@@ -223,7 +231,7 @@ func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
 // A process of an older version must not take the accounts of newer ones away.
 func TestTake_ValuesOfANewerFormatAreLeftAlone(t *testing.T) {
 	server, s := run(t)
-	newer := "\x02" + strings.Repeat("?", 50) // without expiry
+	newer := "\x03" + strings.Repeat("?", 50) // without expiry
 	server.Do("SET", keyOf("alice"), newer)
 	for range 2 {
 		_, err := s.Take(t.Context(), on("alice", limiter.PerHour(1), 1))
@@ -240,7 +248,7 @@ func TestTake_TheErrorOfANewerFormatSaysHowToGetOut(t *testing.T) {
 		"Reset":  func() { require.NoError(t, s.Reset(t.Context(), on("alice", l, 0))) },
 		"KeyFor": func() { server.Do("DEL", keyOf("alice")) },
 	} {
-		server.Do("SET", keyOf("alice"), "\x02newer")
+		server.Do("SET", keyOf("alice"), "\x03newer")
 		_, err := s.Take(t.Context(), on("alice", l, 1))
 		failed(t, err, storekit.Other)
 		require.ErrorContains(t, err, name)
@@ -373,8 +381,8 @@ func TestTake_TwoProcessesWithDifferentLimits(t *testing.T) {
 func TestTake_WorksWithTheRightsThatAreDocumented(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("ACL", "SETUSER", "ration", "on", "nopass", "resetkeys", "~ration:*", "-@all",
-		"+evalsha", "+eval", "+time", "+get", "+mget", "+exists", "+set", "+append", "+setrange", "+pexpireat", "+del",
-		"+hello")
+		"+evalsha", "+eval", "+time", "+get", "+mget", "+getrange", "+exists", "+set", "+setrange",
+		"+pexpireat", "+del", "+hello")
 	login := func() *redisstore.Store {
 		client := redis.NewClient(&redis.Options{Network: server.Network, Addr: server.Addr,
 			Username: "ration", Password: "any"})
@@ -413,7 +421,7 @@ func TestTake_KeysNeverExpireBeforeTheirAccountsAreFull(t *testing.T) {
 		_, err := s.Take(t.Context(), charges)
 		require.NoError(t, err)
 		value := server.Do("GET", keyOf("alice")).(string)
-		full := number(t, value, 26) + number(t, value, 34)/7 // in microseconds
+		full := number(t, value, len(value)-16) + number(t, value, len(value)-8)/7 // in microseconds
 		expires := float64(server.Do("PEXPIRETIME", keyOf("alice")).(int64)) * 1000
 		require.GreaterOrEqual(t, expires, full)
 		require.LessOrEqual(t, expires, full+2001)
