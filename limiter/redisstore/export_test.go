@@ -1,12 +1,7 @@
 package redisstore
 
 import (
-	"fmt"
-	"strings"
-	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ration-go/ration/internal/breaker"
 	"github.com/ration-go/ration/limiter"
@@ -22,19 +17,6 @@ func Unit(l limiter.Limit) int64 {
 		panic(err)
 	}
 	return r.p
-}
-
-// SmallBlocks lets blocks of logs have so many entries, until the test has ended. It
-// must not run beside other tests.
-func SmallBlocks(t testing.TB, entries int) {
-	text, hash := scriptText, scriptHash
-	t.Cleanup(func() { scriptText, scriptHash = text, hash })
-	before, after, found := strings.Cut(text, "local BLOCK = 4096")
-	if !found {
-		t.Fatal("the script has no blocks")
-	}
-	scriptText = fmt.Sprint(before, "local BLOCK = ", entries, after)
-	scriptHash = redis.NewScript(scriptText).Hash()
 }
 
 // KeysOf returns the names of the keys, as one request writes them.

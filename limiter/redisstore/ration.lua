@@ -20,8 +20,8 @@
 --          it is n)
 -- value    head, at, used                  of a bucket (in p-ths of a token) or of a
 --                                          window
---          2, 2, {instant, sum}..., total, at, last, entries, empty, head, length of
---          the head                        of a log; see logs
+--          2, 2, {instant, sum}..., total, at, last, entries, room, low, empty,
+--          head, length of the head              of a log; see logs
 --          Kinds 5 and 6 are a window and a log that were made from a bucket: their
 --          next limit gets what is left, until that window ends or the log's first
 --          entry has left.
@@ -62,7 +62,7 @@ do
 end
 
 -- TAIL is enough of the end of a log to go on, and the whole of any other account.
-local TAIL = 76
+local TAIL = 84
 local fetched -- the values of all keys; false if there is none, or no string
 local ends = #ARGV[1] > 24 and {} -- by key, true if only the end was read
 if not ends then
@@ -212,103 +212,102 @@ end
 -- logs returns the functions for rolling logs.
 --
 -- The entries are a Fenwick tree, so that a correction changes few of them: entry k has
--- its instant, and the sum of the tokens of the entries from the one after k - span(k)
--- to itself, where span(k) is the largest power of two that divides k, at most BLOCK.
--- An entry that was corrected to nothing stays for some time, with its instant.
+-- its instant, and the sum of the tokens of the last span(k) entries up to itself, where
+-- span(k) is the largest power of two that divides k. An entry that was corrected to
+-- nothing keeps its instant, and stays for some time; but the last entry has tokens.
 --
 -- A book is a log of which entries are read when they are needed. On the server it has
--- stored entries, as value or under key; ats and sums are those that were read or
--- changed, which dirty says. count is how many there are, total what all of them have,
--- and empty how many may have nothing. anchor is the latest instant, last the last with
--- tokens, and final that of the last entry. If shift is not 0, all instants are later in
--- ats and on the server by that much. first and base are the first entry that is live,
--- and the tokens of those before it.
+-- room for entries, in value or under key, of which stored are good; ats and sums are
+-- those that were read or changed, which dirty says. count is how many there are, total
+-- what all of them have, and empty at least how many have nothing, none of them before
+-- low. anchor is the latest instant, and last that of the last entry. If shift is not 0,
+-- all instants are later in ats and on the server by that much. first and base are the
+-- first entry that is live, and the tokens of those before it, of which gone can be
+-- dropped. rewrite says that all is to be written.
 local log, change
 local function logs()
-  local BLOCK = 4096
+  local rep, concat = string.rep, table.concat
 
-  local function span(k) return min(bit.band(k, -k), BLOCK) end
+  local function span(k) return bit.band(k, -k) end
+
+  local function bytes(book, first, last)
+    if last < first then return '' end
+    local from, to = 16 * first - 14, 16 * last + 1
+    return book.value and sub(book.value, from + 1, to + 1)
+      or call('GETRANGE', book.key, format('%d', from), format('%d', to))
+  end
 
   local function entry(book, k)
-    local instant = book.ats[k]
-    if not instant then
-      local from, to = 16 * k - 14, 16 * k + 1
-      local text = book.value and sub(book.value, from + 1, to + 1)
-        or call('GETRANGE', book.key, format('%d', from), format('%d', to))
-      local sum = 0
-      instant = MOST
+    if not book.ats[k] then
+      local text = bytes(book, k, k)
+      local instant, sum = MOST, 0
       if #text == 16 then instant, sum = read('<dd', text) end
       book.ats[k], book.sums[k] = instant, sum
     end
-    return instant - book.shift, book.sums[k]
+    return book.ats[k] - book.shift, book.sums[k]
   end
 
   local function put(book, k, instant, sum)
     book.ats[k], book.sums[k], book.dirty[k] = instant + book.shift, sum, true
   end
 
+  -- below returns what the sum of entry k has besides the entries after k - unit.
+  local function below(book, k, unit)
+    local sum, step, size = 0, unit, span(k)
+    while step < size do
+      local _, part = entry(book, k - step)
+      sum, step = sum + part, step * 2
+    end
+    return sum
+  end
+
+  -- tokens returns what the entries after k - unit up to k have.
+  local function tokens(book, k, unit)
+    local _, sum = entry(book, k)
+    return sum - below(book, k, unit)
+  end
+
   -- split returns the number of entries that are at an instant or before, and together
   -- with those before them have at most so many tokens; and their tokens.
-  local function split(book, instant, tokens)
-    local k, sum, step = 0, 0, BLOCK
-    while step > book.count and step >= 1 do step = step / 2 end
+  local function split(book, instant, most)
+    local k, sum, step = 0, 0, 1
+    while 2 * step <= book.count do step = 2 * step end
     while step >= 1 do
-      local passes, at, more = false, nil, nil
       if k + step <= book.count then
-        at, more = entry(book, k + step)
-        passes = at <= instant and sum + more <= tokens
+        local at, more = entry(book, k + step)
+        if at <= instant and sum + more <= most then k, sum = k + step, sum + more end
       end
-      if passes then k, sum = k + step, sum + more end
-      if not passes or step < BLOCK then step = step / 2 end
+      step = step / 2
     end
     return k, sum
   end
 
-  local function new(at)
-    return {ats = {}, sums = {}, dirty = {}, shift = 0, stored = 0, count = 0, total = 0,
-      empty = 0, anchor = at, last = at - MOST, final = at - MOST, first = 1, base = 0}
-  end
-
   -- raise adds tokens to an entry, and to the sums in which it is.
-  local function raise(book, k, tokens)
-    book.total = book.total + tokens
+  local function raise(book, k, more)
+    book.total = book.total + more
     while k <= book.count do
       local instant, sum = entry(book, k)
-      put(book, k, instant, sum + tokens)
-      local step = span(k)
-      if step == BLOCK then return end
-      k = k + step
+      put(book, k, instant, sum + more)
+      k = k + span(k)
     end
-  end
-
-  -- tokens returns what an entry has.
-  local function tokens(book, k)
-    local _, sum = entry(book, k)
-    local step, size = 1, span(k)
-    while step < size do
-      local _, part = entry(book, k - step)
-      sum, step = sum - part, step * 2
-    end
-    return sum
   end
 
   -- add adds tokens at an instant that is not before any entry.
   local function add(book, at, cost)
     local k = book.count
-    if k > 0 and book.final == at then
-      if book.last < at then book.empty = book.empty - 1 end
+    if book.last == at then
       raise(book, k, cost)
     else
       k = k + 1
-      local sum, step, size = cost, 1, span(k)
-      while step < size do
-        local _, part = entry(book, k - step)
-        sum, step = sum + part, step * 2
-      end
-      book.count, book.final, book.total = k, at, book.total + cost
-      put(book, k, at, sum)
+      book.count, book.total = k, book.total + cost
+      put(book, k, at, cost + below(book, k, 1))
     end
     book.last = at
+  end
+
+  local function new(at)
+    return {ats = {}, sums = {}, dirty = {}, shift = 0, stored = 0, room = 0, count = 0,
+      total = 0, low = 1, empty = 0, anchor = at, last = at - MOST, first = 1, base = 0, rewrite = true}
   end
 
   -- start returns a book in which used tokens were taken at once.
@@ -318,41 +317,91 @@ local function logs()
     return book
   end
 
-  -- rebuild returns a book without the first entries, that are gone, and those without
-  -- tokens. The very first stays, though empty, if it says until when the log was made
-  -- from a bucket.
-  local function rebuild(book, gone, carried)
-    if book.stored > 0 and not book.value then book.value = call('GET', book.key) end
-    local fresh = new(book.anchor)
-    for k = gone + 1, book.count do
-      local instant, has = entry(book, k), tokens(book, k)
-      if has > 0 then
-        add(fresh, instant, has)
-      elseif carried and k == 1 then
-        put(fresh, 1, instant, 0)
-        fresh.count, fresh.empty, fresh.final = 1, 1, instant
+  -- text returns the entries after the first ones.
+  local function text(book, past)
+    local raw, parts = bytes(book, past + 1, book.stored), {}
+    local place = past + 1 -- the next entry
+    for k = past + 1, book.count do
+      if book.dirty[k] then
+        parts[#parts + 1] = sub(raw, 16 * (place - past) - 15, 16 * (k - past - 1))
+        parts[#parts + 1] = write('<dd', book.ats[k], book.sums[k])
+        place = k + 1
       end
     end
-    return fresh
+    parts[#parts + 1] = sub(raw, 16 * (place - past) - 15)
+    return concat(parts)
+  end
+
+  -- pack returns the entries after past as text, without those without tokens, and how
+  -- many entries there are then; and changes nothing. The very first stays, though
+  -- empty, if it says until when the log was made from a bucket.
+  local function pack(book, past, carried)
+    local raw, sums, made, flat, n = text(book, past), {}, {}, {}, past
+    local some, parts = 64, {} -- entries at a time
+    local function sumOf(list, k)
+      if list[k] then return list[k] end
+      local _, sum = entry(book, k) -- not after past, and so the same in both
+      return sum
+    end
+    for before = past, book.count - 1, some do
+      local size = min(some, book.count - before)
+      local part = {read('<' .. rep('d', 2 * size), raw, 16 * (before - past) + 1)}
+      for i = 1, size do
+        local k, sum = before + i, part[2 * i]
+        sums[k] = sum
+        local step, upto = 1, span(k)
+        while step < upto do sum, step = sum - sumOf(sums, k - step), step * 2 end
+        if sum > 0 or carried and k == 1 then
+          n, step = n + 1, 1
+          upto = span(n)
+          while step < upto do sum, step = sum + sumOf(made, n - step), step * 2 end
+          made[n], flat[#flat + 1], flat[#flat + 2] = sum, part[2 * i - 1] - book.shift, sum
+        end
+      end
+    end
+    for i = 1, #flat, 2 * some do
+      local size = min(2 * some, #flat - i + 1)
+      parts[#parts + 1] = write('<' .. rep('d', size), unpack(flat, i, i + size - 1))
+    end
+    return concat(parts), n
+  end
+
+  -- drop prepares a book to be written without most of the first entries, that are
+  -- gone, and returns how many go. It changes the sums of the last entries of blocks,
+  -- of which there are few.
+  local function drop(book, gone)
+    local block = 1
+    while 4 * block <= gone do block = 2 * block end
+    local past, sums, instants = gone - gone % block, {}, {}
+    for k = block, book.count, block do
+      local sum = tokens(book, k, block)
+      if k <= past then book.total = book.total - sum else sums[k] = sum end
+    end
+    for k = past + block, book.count, block do
+      local sum, step, size = sums[k], block, span(k - past)
+      while step < size do sum, step = sum + sums[k - step], step * 2 end
+      sums[k] = sum
+      put(book, k, entry(book, k), sum)
+    end
+    return past
   end
 
   -- parse reads a book from a value, or from the end of the one under key, and returns it
   -- with its limit, and whether it was made from a bucket; or nothing if it is no log.
   local function parse(key, text, ended)
     local size = byte(text, -1)
-    local from = size and #text - size - 32 -- where total is
+    local from = size and #text - size - 40 -- where total is
     if not size or size > 26 or from < 17 then return end
     local limit, carried = change.limit(sub(text, -1 - size))
     if not limit or limit.kind ~= 2 or limit.size ~= size then return end
-    local total, anchor, last, count, empty = read('<dddI4I4', text, from)
-    if total % 1 ~= 0 or anchor % 1 ~= 0 or last % 1 ~= 0 or count < 1
+    local total, anchor, last, count, room, low, empty = read('<dddI4I4I4I4', text, from)
+    if total % 1 ~= 0 or anchor % 1 ~= 0 or last % 1 ~= 0 or count < 1 or count > room
       or not (last <= anchor and anchor <= MOST)
-      or not ended and (sub(text, 1, 2) ~= '\2\2' or from ~= 16 * count + 3) then return end
+      or not ended and (sub(text, 1, 2) ~= '\2\2' or from ~= 16 * room + 3) then return end
     local book = {key = key, value = not ended and text, ats = {}, sums = {}, dirty = {},
-      shift = 0, stored = count, count = count, total = total, empty = empty,
+      shift = 0, stored = count, room = room, count = count, total = total, low = low, empty = empty,
       anchor = anchor, last = last, size = size, expires = last}
-    book.final, book.sums[count] = read('<dd', text, from - 16)
-    book.ats[count] = book.final
+    if count == room then book.ats[count], book.sums[count] = read('<dd', text, from - 16) end
     return book, limit, carried
   end
 
@@ -364,12 +413,13 @@ local function logs()
       local by, copy = at - now, {}
       for name, value in pairs(book) do copy[name] = value end
       book, at, heals = copy, now, true
-      book.shift, book.last, book.final = book.shift + by, book.last - by, book.final - by
+      book.shift, book.last = book.shift + by, book.last - by
     elseif at < now then
       at = now
     end
-    book.first, book.base = split(book, at - n, MOST)
-    book.first = book.first + 1
+    local gone
+    gone, book.base = split(book, at - n, math.huge)
+    book.first = gone + 1
     return book, at, heals
   end
 
@@ -382,72 +432,54 @@ local function logs()
   -- settle adds delta to the first entry with tokens that is not before taken.
   local function settle(book, lowest, delta, taken)
     local debit = min(delta, max(lowest - (book.total - book.base), 0))
-    local before, sum = split(book, taken - 1, MOST)
+    local _, sum = split(book, taken - 1, math.huge)
     local k = split(book, MOST, sum) + 1
     if k <= book.count then
-      local has = tokens(book, k)
+      local has = tokens(book, k, 1)
       raise(book, k, max(debit, -has))
       if has + debit > 0 then return end
-      book.empty = book.empty + 1
-      if entry(book, k) == book.last and book.total > book.base then
-        book.last = entry(book, split(book, MOST, book.total - 1) + 1)
+      book.low, book.empty = book.empty > 0 and min(book.low, k) or k, book.empty + 1
+      if k == book.count and book.total > book.base then
+        k = split(book, MOST, book.total - 1) + 1
+        book.last = entry(book, k)
+        for i = k + 1, book.count do
+          book.ats[i], book.sums[i], book.dirty[i] = nil, nil, nil
+        end
+        book.low, book.empty = min(book.low, k + 1), max(book.empty - (book.count - k), 0)
+        book.count, book.stored = k, min(book.stored, k)
       end
-    elseif debit > 0 and before < book.count then -- entries without tokens follow
-      k = before + 1
-      local _, sum = entry(book, k)
-      put(book, k, taken, sum)
-      if k == book.count then book.final = taken end
-      raise(book, k, debit)
-      book.last, book.empty = taken, book.empty - 1
     elseif debit > 0 then
       add(book, taken, debit)
     end
   end
 
   -- keep returns a book that is to be written, and whose latest instant is at.
-  local function keep(book, at, carried)
-    if book.shift ~= 0 then book = rebuild(book, book.first - 1, carried) end
+  local function keep(book, at, n, carried)
+    if book.shift ~= 0 then
+      local entries, count = pack(book, 0, carried)
+      book.value, book.stored, book.room, book.count = '\2\2' .. entries, count, count, count
+      book.ats, book.sums, book.dirty, book.shift = {}, {}, {}, 0
+      book.empty, book.low, book.rewrite = 0, 0, true
+      local gone
+      gone, book.base = split(book, at - n, math.huge)
+      book.first = gone + 1
+    end
     book.anchor, book.gone = at, book.first - 1
     return book
   end
 
-  -- text returns the entries after the first ones.
-  local function text(book, past)
-    local parts, place = {}, past + 1 -- the next entry
-    local raw = ''
-    if book.stored > past then
-      raw = book.value and sub(book.value, 16 * past + 3, 16 * book.stored + 2)
-        or call('GETRANGE', book.key, format('%d', 16 * past + 2), format('%d', 16 * book.stored + 1))
-    end
-    for k = past + 1, book.count do
-      if book.dirty[k] then
-        parts[#parts + 1] = sub(raw, 16 * (place - past) - 15, 16 * (k - past - 1))
-        parts[#parts + 1] = write('<dd', book.ats[k], book.sums[k])
-        place = k + 1
-      end
-    end
-    parts[#parts + 1] = sub(raw, 16 * (place - past) - 15)
-    return table.concat(parts)
-  end
-
   -- save writes a book, and returns what the server says.
   local function save(book, key, head, expires, carried)
-    local gone = book.gone
-    if 2 * book.empty > book.count or gone < BLOCK and 2 * gone > book.count then
-      book, gone = rebuild(book, gone, carried), 0
-    end
+    local count, room, low, empty, past = book.count, book.room, book.low, book.empty, 0
     local function foot()
-      return write('<dddI4I4', book.total, book.anchor, book.last, book.count, book.empty)
+      return write('<dddI4I4I4I4', book.total, book.anchor, book.last, count, room, low, empty)
         .. head .. string.char(#head)
     end
-    if book.stored == 0 or book.size ~= #head or gone >= BLOCK then
-      local past = gone - gone % BLOCK
+    if 2 * book.gone > count then past = drop(book, book.gone) end
+    if book.rewrite or past > 0 or book.size ~= #head or room > 2 * count + 64 then
       local entries = text(book, past)
-      for k = BLOCK, past, BLOCK do
-        local _, sum = entry(book, k)
-        book.total = book.total - sum
-      end
-      book.count = book.count - past
+      count, low = count - past, max(low - past, 1)
+      room, empty = count, min(empty, count)
       return pcall('SET', key, '\2\2' .. entries .. foot(), 'PXAT', expires)
     end
     -- First what changes nothing, in case that the user may not.
@@ -456,7 +488,16 @@ local function logs()
       done = pcall('PEXPIREAT', key, expires)
       if type(done) == 'table' then return done end
     end
-    local from = book.dirty[book.stored] and book.stored or book.stored + 1
+    local from, entries = room + 1, nil -- the entries that are written at once
+    if empty > 32 and 2 * empty > count - low then
+      from, empty = low, 0
+      entries, count = pack(book, low - 1, carried)
+    else
+      if count >= room and book.dirty[room] then from = room end
+      local parts = {}
+      for k = from, count do parts[#parts + 1] = write('<dd', book.ats[k], book.sums[k]) end
+      entries = concat(parts)
+    end
     for k in pairs(book.dirty) do
       if k < from then
         done = pcall('SETRANGE', key, format('%d', 16 * k - 14),
@@ -464,15 +505,20 @@ local function logs()
         if type(done) == 'table' then return done end
       end
     end
-    local parts = {}
-    for k = from, book.count do parts[#parts + 1] = write('<dd', book.ats[k], book.sums[k]) end
-    return pcall('SETRANGE', key, format('%d', 16 * from - 14),
-      table.concat(parts) .. foot())
+    if count < room and entries ~= '' then
+      done = pcall('SETRANGE', key, format('%d', 16 * from - 14), entries)
+      if type(done) == 'table' then return done end
+      entries = ''
+    end
+    room = max(room, count)
+    return pcall('SETRANGE', key, format('%d', 16 * (entries == '' and room + 1 or from) - 14),
+      entries .. foot())
   end
 
-  return {entry = entry, parse = parse, start = start, open = open, wait = wait, add = add,
-    settle = settle, keep = keep, save = save}
+  return {parse = parse, start = start, open = open, wait = wait, add = add, settle = settle,
+    keep = keep, save = save}
 end
+
 -- changes returns the functions for values that are not under the request's limit.
 local function changes()
   -- rebase returns what is used of a bucket (n, p, cap) that had used of m, q and c:
@@ -657,7 +703,7 @@ local function commit(a, v)
     limitOf[a], bookOf[a] = nil, nil
   else
     limitOf[a], atOf[a], usedOf[a] = v.limit, v.at, v.used
-    if v.book then v.book = log.keep(v.book, v.at, v.carried) end
+    if v.book then v.book = log.keep(v.book, v.at, v.limit.n, v.carried) end
     bookOf[a], carriedOf[a] = v.book, v.carried
   end
   if v.heals then healed, v.heals = healed + 1, false end
