@@ -21,7 +21,7 @@
 //
 // Two to eight calls are in flight, one for each 2.5 ms of the round trip, but at most
 // half of the client's PoolSize (and at least one). A call carries up to 128 lines; a run
-// of equal costs counts as a line, each rolling log adds 7, and a correction of one 63.
+// of equal costs counts as a line, each rolling log adds 7, and a correction of one 15.
 // It has at most 64 KiB, unless one line is longer.
 //
 // Up to 8192 lines wait, at most 1024 of them for one principal (of addresses: for
@@ -34,6 +34,15 @@
 // is no failure of the store, so no OnError answers. A caller that leaves before its
 // request is sent takes nothing. If it leaves later, the requests that still wait in its
 // line for the same cost get the allowed decisions first.
+//
+// # Rolling logs
+//
+// A log has up to 10,000 entries, and no request reads all of them: a decision reads at
+// most 2*log2(n) of n entries, and a correction rewrites about log2(n). So a request on
+// a full log costs the server four to six times what one on a bucket does. Now and then
+// one that is allowed or corrected also drops what has left or has been given back in
+// full. That is copied in bulk; only after thousands of corrections of old entries it
+// takes the server some milliseconds.
 //
 // # What is exact
 //
@@ -143,9 +152,10 @@
 //
 // # Memory
 //
-// A bucket or a window takes 150 to 250 bytes of the server, its key included; a
-// rolling log 16 more for each instant that it remembers. Nothing but the
-// server's memory bounds their number. Callers whom nobody authenticated can
+// A bucket or a window takes 120 to 160 bytes of the server, its key included, and more
+// if names of budgets and routes are long. A rolling log takes 16 more for each instant
+// that it remembers, up to four times that while entries that have left are still there
+// and Redis has room to append. Nothing but the server's memory bounds their number. Callers whom nobody authenticated can
 // invent addresses faster than accounts expire, so budgets keyed by address
 // belong in a memory store in front of this one: each process then bounds what
 // strangers do to it, and examples/redis shows how.
@@ -154,17 +164,19 @@
 //
 // [KeyFor] tells where an account is. A key is
 //
-//	prefix{tenant}budget:principal:route:workload
+//	prefix{tag}budget:principal:route:workload
+//	ration:{oGCw}orders:3gm9_Vv9CshC-RQjptzGFw:GET%20/orders/%7Bid%7D
 //
-// with the principal's own hash between the braces if it has no tenant, and without
-// braces if the key has no principal. Principal and tenant are 128 bits of an
-// HMAC-SHA-256 under Config.Secret
-// and the other parts percent-encoded, so that no id and no brace of a caller's
-// is in a key; without a Secret the hash is unkeyed, and who can list the keys
-// can search for ids. A change of Prefix or Secret is a fresh start for all accounts.
+// without colons at its end, and without braces if the key has no principal. The
+// principal is 128 bits of an HMAC-SHA-256 under Config.Secret. The tag is the beginning
+// of such a hash of the tenant, or of the principal if it has none: it keeps a tenant's
+// keys together, and does not tell tenants apart. The other parts are percent-encoded, so
+// that no id and no brace of a caller's is in a key; without a Secret the hash is
+// unkeyed, and who can list the keys can search for ids. A change of Prefix or Secret is a fresh start for all accounts.
 //
-// A value begins with the version of its format, 1, and with the limit that it
-// is counted under; ration.lua has the rest. A process that finds a version above
+// A value begins with the version of its format, 2, and names the limit that it is
+// counted under; ration.lua has the rest. Version 1 was never released: its keys had
+// other names, so that each account starts full once, and what it left expires. A process that finds a version above
 // its own leaves the value alone and answers other. If no newer process will come
 // back, [Store.Reset] or the deletion of the key makes the account full.
 //
@@ -188,7 +200,7 @@
 // The client's user needs, on keys of the prefix, and nothing else:
 //
 //	ACL SETUSER ration on >secret ~ration:* -@all +evalsha +eval +time +get +mget
-//	    +exists +set +append +setrange +pexpireat +del +hello
+//	    +getrange +exists +set +setrange +pexpireat +del +hello
 //
 // Scripts are loaded by EVAL when a server does not know them, so no SCRIPT
 // command is needed. A client without DisableIdentity also tries CLIENT SETINFO for each

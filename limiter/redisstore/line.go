@@ -254,10 +254,10 @@ func (r *run) append(w *waiter) {
 }
 
 // work returns what the line adds to a batch. A rolling log counts 8, and to correct
-// one counts 64, because the script goes through all its entries.
+// one counts 16.
 func (l *line) work() int {
 	if l.verb == settle {
-		return 1 + 63*l.logs
+		return 1 + 15*l.logs
 	}
 	return max(len(l.runs), 1) * (1 + 7*l.logs)
 }
