@@ -209,6 +209,9 @@ if ends or #KEYS > 1 then
   end
 end
 
+-- What the next two functions return, once it is needed.
+local log, change
+
 -- logs returns the functions for rolling logs.
 --
 -- The entries are a Fenwick tree, so that a correction changes few of them: entry k has
@@ -224,7 +227,6 @@ end
 -- all instants are later in ats and on the server by that much. first and base are the
 -- first entry that is live, and the tokens of those before it, of which gone can be
 -- dropped. rewrite says that all is to be written.
-local log, change
 local function logs()
   local rep, concat = string.rep, table.concat
 
@@ -307,7 +309,8 @@ local function logs()
 
   local function new(at)
     return {ats = {}, sums = {}, dirty = {}, shift = 0, stored = 0, room = 0, count = 0,
-      total = 0, low = 1, empty = 0, anchor = at, last = at - MOST, first = 1, base = 0, rewrite = true}
+      total = 0, low = 1, empty = 0, anchor = at, last = at - MOST, first = 1, base = 0,
+      rewrite = true}
   end
 
   -- start returns a book in which used tokens were taken at once.
@@ -340,7 +343,7 @@ local function logs()
     local some, parts = 64, {} -- entries at a time
     local function sumOf(list, k)
       if list[k] then return list[k] end
-      local _, sum = entry(book, k) -- not after past, and so the same in both
+      local _, sum = entry(book, k) -- before those that are packed: it stays
       return sum
     end
     for before = past, book.count - 1, some do
@@ -370,9 +373,9 @@ local function logs()
   -- gone, and returns how many go. It changes the sums of the last entries of blocks,
   -- of which there are few.
   local function drop(book, gone)
-    local block = 1
+    local block = 1 -- more than a quarter of gone
     while 4 * block <= gone do block = 2 * block end
-    local past, sums, instants = gone - gone % block, {}, {}
+    local past, sums = gone - gone % block, {}
     for k = block, book.count, block do
       local sum = tokens(book, k, block)
       if k <= past then book.total = book.total - sum else sums[k] = sum end
@@ -399,8 +402,8 @@ local function logs()
       or not (last <= anchor and anchor <= MOST)
       or not ended and (sub(text, 1, 2) ~= '\2\2' or from ~= 16 * room + 3) then return end
     local book = {key = key, value = not ended and text, ats = {}, sums = {}, dirty = {},
-      shift = 0, stored = count, room = room, count = count, total = total, low = low, empty = empty,
-      anchor = anchor, last = last, size = size, expires = last}
+      shift = 0, stored = count, room = room, count = count, total = total, low = low,
+      empty = empty, anchor = anchor, last = last, size = size, expires = last}
     if count == room then book.ats[count], book.sums[count] = read('<dd', text, from - 16) end
     return book, limit, carried
   end
@@ -607,9 +610,10 @@ local function changes()
 
   return {limit = limit, convert = convert, marked = marked}
 end
+
 -- The accounts, by a number that each gets when it is first met: its key; its value, or
--- the end of it, until it is parsed; what is stored, or will be: the limit, at and used, or a book;
--- without a limit it is full. spoils has the error of a value that is no account, and
+-- the end of it, until it is parsed; what is stored, or will be: the limit, at and used,
+-- or a book; without a limit it is full. spoils has the error of a value that is no account, and
 -- stays says that it must stay.
 local numbers, count, keys, values, ended = {}, 0, {}, {}, {}
 local limitOf, atOf, usedOf, bookOf, carriedOf, nowOf = {}, {}, {}, {}, {}, {}
@@ -618,8 +622,7 @@ local changed, healed = {}, 0
 
 -- parse reads the value of an account that is no bucket or window under a limit of
 -- this call.
-local parse
-function parse(a, value)
+local function parse(a, value)
   if not value.err then
     change, log = change or changes(), log or logs()
     local book, limit, carried = log.parse(keys[a], value, ended[a])
@@ -918,7 +921,8 @@ local function save(a)
     head = change.marked(head, limit.kind + 4)
   end
   if bookOf[a] then
-    return log.save(bookOf[a], keys[a], head, expiry(bookOf[a].last + limit.n, nowOf[a]), carriedOf[a])
+    local expires = expiry(bookOf[a].last + limit.n, nowOf[a])
+    return log.save(bookOf[a], keys[a], head, expires, carriedOf[a])
   end
   local at, used = atOf[a], usedOf[a]
   local full = at + used / limit.n
