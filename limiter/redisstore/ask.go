@@ -137,6 +137,7 @@ func (s *Store) deliver(b *call, o outcome) {
 	} else {
 		o.err = storeError(o.err, b.sent)
 	}
+	s.combiner.denials.ended(b, &o, errs)
 	for i, l := range b.lines {
 		err := o.err
 		if err == nil {

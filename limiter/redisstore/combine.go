@@ -21,6 +21,7 @@ type combiner struct {
 	timeout  int64     // nanoseconds, as all instants here
 	maxSlots int       // how many calls the client has connections for
 	breaker  *breaker.Breaker
+	denials  *denials
 	crowded  func() bool                        // whether all of the client's connections are in use
 	silence  atomic.Pointer[limiter.StoreError] // the error while the breaker is open
 
@@ -106,6 +107,7 @@ func (c *combiner) start(lines []*line, now int64) *call {
 	}
 	c.slots++
 	c.calls = append(c.calls, b)
+	c.denials.started(lines)
 	c.wakeBy(b.ends)
 	return b
 }

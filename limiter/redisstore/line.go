@@ -50,10 +50,11 @@ type line struct {
 
 // draw is what the requests of a line draw on one account.
 type draw struct {
-	name   string // of the server's key
-	rule   rule
-	shadow bool
-	taken  int64 // to settle: the instant of what is corrected, in microseconds
+	name    string // of the server's key
+	rule    rule
+	shadow  bool
+	taken   int64 // to settle: the instant of what is corrected, in microseconds
+	pending pending
 
 	// From the reply: the account before the line.
 	used  int64 // in units
@@ -139,7 +140,7 @@ func (s *Store) newLine(v verb, instant int64, charges []limiter.Charge) (*line,
 	defer names.free()
 	for i := range l.charges {
 		c := &l.charges[i]
-		d := draw{shadow: c.Shadow}
+		d := draw{shadow: c.Shadow, pending: s.combiner.denials.pending(v, c)}
 		if v != reset {
 			var err error
 			if d.rule, err = newRule(c.Limit); err != nil {

@@ -51,6 +51,10 @@ type Config struct {
 	// What is further ahead is set to now, with its balance kept; 0 means a
 	// minute.
 	MaxAhead time.Duration
+	// RememberDenials is how long a denial is remembered, so that a caller that asks
+	// again is denied without a call. 0 means 1s, which is the longest; negative means
+	// not at all. See the package comment.
+	RememberDenials time.Duration
 	// Now is the clock, for tests and replay; nil is the server's. Keys then live
 	// an hour longer than they need, since this clock may stand still. Its range
 	// is 142 years to both sides of 1970. It is called with no lock held.
@@ -95,6 +99,9 @@ func New(client Client, cfg Config) (*Store, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 50 * time.Millisecond
 	}
+	if cfg.RememberDenials == 0 {
+		cfg.RememberDenials = longestMemory
+	}
 	if cfg.MaxAhead == 0 {
 		cfg.MaxAhead = time.Minute
 	}
@@ -105,6 +112,9 @@ func New(client Client, cfg Config) (*Store, error) {
 	case cfg.Timeout < time.Millisecond, cfg.Timeout > time.Hour:
 		return nil, wrong("Config.Timeout", cfg.Timeout,
 			"want at least 1ms and at most 1h, or 0 for 50ms")
+	case cfg.RememberDenials > longestMemory:
+		return nil, wrong("Config.RememberDenials", cfg.RememberDenials,
+			"want at most 1s, 0 for 1s, or less than 0 for none")
 	case cfg.MaxAhead < 0:
 		return nil, wrong("Config.MaxAhead", cfg.MaxAhead,
 			"want more than 0, or 0 for 1m")
@@ -128,6 +138,8 @@ func New(client Client, cfg Config) (*Store, error) {
 	s.waiters.New = func() any { return &waiter{done: make(chan struct{}, 1)} }
 	if cfg.Now != nil {
 		s.slack = slack.Microseconds()
+	} else {
+		s.combiner.denials = newDenials(cfg.RememberDenials, cfg.Timeout)
 	}
 	return s, nil
 }
@@ -237,6 +249,11 @@ func (s *Store) decide(
 	}
 	if len(charges) == 0 {
 		return limiter.Decision{Outcome: limiter.Allow}, ctx.Err()
+	}
+	if v == take && ctx.Err() == nil {
+		if d, ok := s.combiner.denials.deny(charges, s.elapsed()); ok {
+			return d, nil
+		}
 	}
 	w, err := s.ask(ctx, v, charges)
 	if err != nil {

@@ -62,12 +62,16 @@ func (l *line) replay(n *numbers) {
 				o.debits = min(admitted, o.fits(&d.rule))
 			}
 			if d.rule.kind == limiter.RollingLog {
-				refused := o.cost > 0 && o.cost <= d.rule.capacity && r.count > o.debits &&
-					o.fits(&d.rule) == o.debits
-				o.wait = n.within(int64(bit(refused)), d.rule.n)
+				o.wait = n.within(int64(bit(o.refuses(&d.rule, r.count))), d.rule.n)
 			}
 		}
 	}
+}
+
+// refuses reports whether the account cannot pay for a request of so many, but could if
+// it were full.
+func (o *runDraw) refuses(r *rule, count int64) bool {
+	return o.cost > 0 && o.cost <= r.capacity && count > o.debits && o.fits(r) == o.debits
 }
 
 // fits returns how many requests of the run the account could pay.
