@@ -30,6 +30,10 @@ type Capabilities struct {
 	// BreakerOpen reports whether the store asks its server no more for now, because it
 	// does not answer. Nil means that the store always asks.
 	BreakerOpen func() bool
+	// DeniedFromMemory returns the number of requests that the store has denied because
+	// it remembered that they could not pay, without asking its server. Nil means that
+	// it remembers nothing.
+	DeniedFromMemory func() int64
 	// Local decides in this process for budgets whose OnError is [Local], while the
 	// store fails. Its charges have the limit that Share returns, so it keeps the share
 	// of this process. Nil means that no budget can have OnError [Local].

@@ -18,8 +18,10 @@
 //	ration_settles_lost_total{limiter,store}
 //	ration_breaker_open{limiter,store}
 //	ration_local_decisions_total{limiter,store}
+//	ration_deny_cache_hits_total{limiter,store}
 //
-// the last two only of stores that have a breaker or a local side,
+// the last three only of stores that have a breaker, a local side, or a memory of
+// denials (a store of several limiters shows all its hits for each of them),
 // and, of stores in memory,
 //
 //	ration_accounts{store}

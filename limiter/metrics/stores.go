@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"reflect"
 	"sync"
 
@@ -18,6 +19,9 @@ var (
 	breakerDesc = prometheus.NewDesc("ration_breaker_open",
 		"1 while a store asks its server no more, because it does not answer, else 0.",
 		[]string{"limiter", "store"}, nil)
+	deniedDesc = prometheus.NewDesc("ration_deny_cache_hits_total",
+		"Requests that a store denied from memory, without asking its server.",
+		[]string{"limiter", "store"}, nil)
 )
 
 // stores is what the stores of limiters hold, asked at each scrape. A store counts
@@ -34,6 +38,7 @@ type counted struct {
 	name        string
 	accounts    func() (live, overflowTakes int64) // nil: not known
 	breakerOpen func() bool                        // nil: there is none
+	denied      func() int64                       // nil: nothing is remembered
 }
 
 // add makes s the store of the limiter of that name.
@@ -43,7 +48,7 @@ func (t *stores) add(of string, s limiter.Store, name string, can limiter.Capabi
 	if t.by == nil {
 		t.by = map[string]counted{}
 	}
-	t.by[of] = counted{s, name, can.Accounts, can.BreakerOpen}
+	t.by[of] = counted{s, name, can.Accounts, can.BreakerOpen, can.DeniedFromMemory}
 }
 
 // nameOf returns the name of the store that a limiter has.
@@ -79,19 +84,14 @@ func (t *stores) Describe(ch chan<- *prometheus.Desc) {
 	ch <- accountsDesc
 	ch <- overflowDesc
 	ch <- breakerDesc
+	ch <- deniedDesc
 }
 
-// breakers returns the stores that have one, by the name of the limiter.
-func (t *stores) breakers() map[string]counted {
+// byLimiter returns the stores by the name of the limiter.
+func (t *stores) byLimiter() map[string]counted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := map[string]counted{}
-	for of, c := range t.by {
-		if c.breakerOpen != nil {
-			all[of] = c
-		}
-	}
-	return all
+	return maps.Clone(t.by)
 }
 
 // Collect asks the stores, with no lock held.
@@ -107,11 +107,17 @@ func (t *stores) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(accountsDesc, prometheus.GaugeValue, float64(sum.live), name)
 		ch <- prometheus.MustNewConstMetric(overflowDesc, prometheus.CounterValue, float64(sum.takes), name)
 	}
-	for of, c := range t.breakers() {
-		open := 0.0
-		if c.breakerOpen() {
-			open = 1
+	for of, c := range t.byLimiter() {
+		if c.breakerOpen != nil {
+			open := 0.0
+			if c.breakerOpen() {
+				open = 1
+			}
+			ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, open, of, c.name)
 		}
-		ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, open, of, c.name)
+		if c.denied != nil {
+			ch <- prometheus.MustNewConstMetric(deniedDesc, prometheus.CounterValue,
+				float64(c.denied()), of, c.name)
+		}
 	}
 }

@@ -173,7 +173,8 @@ func TestTake_GoesOnAfterARestart(t *testing.T) {
 
 func TestTake_AFlushGivesOneFreshCapacity(t *testing.T) {
 	server := redistest.Start(t)
-	s := newStore(t, newClient(t, server.Network, server.Addr), redisstore.Config{Timeout: patient})
+	s := newStore(t, newClient(t, server.Network, server.Addr),
+		redisstore.Config{Timeout: patient, RememberDenials: -1})
 	daily, total := limiter.PerDay(5), 0
 	for i := range 20 {
 		if i == 10 {

@@ -209,7 +209,11 @@ func poolIsUsedUp(client Client) bool {
 // Capabilities says that the store can fail, so every budget on it needs an OnError,
 // and how limiters reset accounts; see [limiter.Capabilities].
 func (s *Store) Capabilities() limiter.Capabilities {
-	return limiter.Capabilities{Name: "redis", Reset: s.Reset, BreakerOpen: s.combiner.breaker.Open}
+	can := limiter.Capabilities{Name: "redis", Reset: s.Reset, BreakerOpen: s.combiner.breaker.Open}
+	if d := s.combiner.denials; d != nil {
+		can.DeniedFromMemory = d.hits.Load
+	}
+	return can
 }
 
 // Check says whether the server can hold l exactly: valid, and in numbers below
