@@ -65,3 +65,38 @@ func (s *Store) RoundTrip() time.Duration {
 	defer s.combiner.mu.Unlock()
 	return time.Duration(s.combiner.rtt)
 }
+
+// RememberBy makes the store remember denials by a clock that is also Config.Now.
+func (s *Store) RememberBy(now func() time.Time) {
+	d := newDenials(longestMemory, time.Millisecond)
+	d.clock = func() int64 { return now().UnixNano() }
+	s.combiner.denials = d
+}
+
+// Memory is a memory of denials alone.
+type Memory struct{ denials *denials }
+
+// NewMemory returns an empty memory.
+func NewMemory() Memory { return Memory{newDenials(longestMemory, time.Millisecond)} }
+
+// Learn remembers that the account is used up.
+func (m Memory) Learn(key limiter.Key, l limiter.Limit) {
+	r, err := newRule(l)
+	if err != nil {
+		panic(err)
+	}
+	mark := m.denials.mark(&key)
+	m.denials.learn(m.denials.find(mark), &state{mark: mark, limit: normalised(l), rule: r, used: r.units()}, true)
+}
+
+// Len returns how many accounts are remembered.
+func (m Memory) Len() (n int) {
+	for i := range m.denials.sets {
+		for j := range m.denials.sets[i] {
+			if m.denials.sets[i][j].state.Load() != nil {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -342,11 +342,23 @@ func (w *world) checkPlaces(f *flight) error {
 
 func (w *world) name(i int) string { return w.keys.namer().text(w.charges(i)[0].Key) }
 
+// explorable is a run of a model.
+type explorable interface {
+	events() []event // in a fixed order
+	collect() error  // what is wrong after an event
+	check() error    // what is wrong at the end
+}
+
 // explore runs all interleavings, and returns how many there are.
 func explore(requests []asked, capacity int64, slots int, apart bool) (runs int, err error) {
+	return exploreAll(func() explorable { return newWorld(requests, capacity, slots, apart) })
+}
+
+// exploreAll runs all sequences of the events of a model.
+func exploreAll(start func() explorable) (runs int, err error) {
 	var choices []int // at each event so far, which of those possible
 	for {
-		w := newWorld(requests, capacity, slots, apart)
+		w := start()
 		var trace []string
 		for depth := 0; ; depth++ {
 			events := w.events()

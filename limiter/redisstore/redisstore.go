@@ -255,7 +255,7 @@ func (s *Store) decide(
 		return limiter.Decision{Outcome: limiter.Allow}, ctx.Err()
 	}
 	if v == take && ctx.Err() == nil {
-		if d, ok := s.combiner.denials.deny(charges, s.elapsed()); ok {
+		if d, ok := s.denied(charges); ok {
 			return d, nil
 		}
 	}
@@ -267,6 +267,15 @@ func (s *Store) decide(
 	d := w.line.answer(w.run, w.place, charges)
 	s.recycle(w)
 	return d, nil
+}
+
+// denied answers a take from memory, if it can.
+func (s *Store) denied(charges []limiter.Charge) (limiter.Decision, bool) {
+	d := s.combiner.denials
+	if d != nil && d.clock != nil {
+		return d.deny(charges, d.clock())
+	}
+	return d.deny(charges, s.elapsed())
 }
 
 // instant returns the instant of a request, if the clock is the user's.
