@@ -125,8 +125,8 @@ func (d *denials) find(m mark) *state {
 // limits, and one of them cannot pay. If it reports false, the server is to be asked,
 // and the charges are as they were.
 //
-// A shadow account that is not remembered is reported as full: it must not make others
-// ask.
+// If a shadow account is not remembered, one request asks, and it is full for the others:
+// it must not make all of them ask.
 func (d *denials) deny(charges []limiter.Charge, now int64) (decision limiter.Decision, ok bool) {
 	if d == nil || len(charges) > mostCharges {
 		return decision, false
@@ -137,15 +137,17 @@ func (d *denials) deny(charges []limiter.Charge, now int64) (decision limiter.De
 		c := &charges[i]
 		marks[i] = d.mark(&c.Key)
 		s := d.find(marks[i])
-		if s != nil && now-s.sent < d.keep && s.limit == normalised(c.Limit) {
-			states[i] = s
-		} else if !c.Shadow || d.invalid(c.Limit) {
+		if s != nil && now-s.sent >= d.keep {
+			s = nil
+		}
+		if s == nil && (!c.Shadow || d.invalid(c.Limit)) || s != nil && s.limit != normalised(c.Limit) {
 			return decision, false
 		}
+		states[i] = s
 	}
 	var costs [mostCharges]int64
 	var outcomes [mostCharges]limiter.Outcome
-	refused := false
+	refused, missing := false, false
 	for i := range charges {
 		c := &charges[i]
 		costs[i] = c.Cost
@@ -169,9 +171,10 @@ func (d *denials) deny(charges []limiter.Charge, now int64) (decision limiter.De
 		} else if !known {
 			states[i], outcomes[i] = nil, limiter.Allow
 		}
+		missing = missing || states[i] == nil
 		refused = refused || !c.Shadow && outcomes[i] != limiter.Allow
 	}
-	if !refused || d.claim(states[:len(charges)], now) {
+	if !refused || d.claim(states[:len(charges)], now, missing) {
 		return decision, false
 	}
 	var p pick.Picker
@@ -197,10 +200,11 @@ func (d *denials) invalid(l limiter.Limit) bool {
 }
 
 // claim reports whether the request is to ask, so that the states are renewed before
-// they are too old: one request for each state, in the last part of its time.
-func (d *denials) claim(states []*state, now int64) (claimed bool) {
+// they are too old: one request for each state, in the last part of its time, or if
+// the state of a shadow account is missing.
+func (d *denials) claim(states []*state, now int64, missing bool) (claimed bool) {
 	for _, s := range states {
-		if s != nil && now-s.sent >= d.keep-d.lead && s.claimed.CompareAndSwap(false, true) {
+		if s != nil && (missing || now-s.sent >= d.keep-d.lead) && s.claimed.CompareAndSwap(false, true) {
 			claimed = true
 		}
 	}
@@ -213,13 +217,16 @@ func (s *state) judge(cost, now int64) (o limiter.Outcome, known bool) {
 	gone := s.most(now)
 	used, _ := s.after(gone)
 	o = s.rule.judge(used, cost)
-	if o != limiter.Deny {
-		return o, true
-	}
-	if s.rule.kind == limiter.RollingLog && (cost != s.cost || s.wait <= gone) {
+	switch {
+	case s.rule.kind == limiter.RollingLog && o == limiter.Never:
 		return o, false
+	case o != limiter.Deny:
+		return o, true
+	case s.rule.kind == limiter.RollingLog && (cost != s.cost || s.wait <= gone):
+		return o, false
+	default:
+		return o, s.sure
 	}
-	return o, s.sure
 }
 
 // most returns how much time has passed for the account at most, in microseconds.
@@ -231,8 +238,8 @@ func (s *state) most(now int64) int64 {
 // least returns how much time has passed for the account at least, in microseconds.
 func (s *state) least(now int64) int64 { return max(now-s.received, 0) / 1000 }
 
-// after returns what is used so many microseconds later, and the instant. A log's
-// entries stay.
+// after returns what is used so many microseconds later, and the instant. Of a log it is
+// the most that can be used, since only its last entry is known.
 func (s *state) after(gone int64) (used, at int64) {
 	used, at = s.used, s.at+gone
 	switch s.rule.kind {
@@ -245,18 +252,23 @@ func (s *state) after(gone int64) (used, at int64) {
 		if micros(gone) >= s.rule.left(s.at) {
 			used = 0
 		}
+	default:
+		if gone >= s.reset {
+			used = 0
+		}
 	}
 	return used, at
 }
 
-// result returns the account as it is now. Of a charge that could pay it is what the
-// account has at most, else what it has at least.
+// result returns the account as it is now, with what it has at least, unless the outcome
+// wants more.
 func (s *state) result(o limiter.Outcome, cost, now int64) (used int64, r limiter.Result) {
 	gone := s.least(now)
-	if o == limiter.Allow {
-		gone = s.most(now)
-	}
 	used, at := s.after(gone)
+	if s.rule.judge(used, cost) != o {
+		gone = s.most(now)
+		used, at = s.after(gone)
+	}
 	d := draw{rule: s.rule, used: used, at: at, reset: max(s.reset-gone, 0)}
 	return used, d.result(o, used, &share{cost: cost, wait: s.wait - gone})
 }

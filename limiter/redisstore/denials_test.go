@@ -110,7 +110,6 @@ func TestDenials_TheSameIsAllowedAsWithout(t *testing.T) {
 			require.Equal(t, want.Outcome, got.Outcome, "seed %d", seed)
 			require.Equal(t, want.RetryAfter, got.RetryAfter, "seed %d", seed)
 			for i := range charges {
-				require.Equal(t, same[i].Result.Outcome, charges[i].Result.Outcome)
 				require.Equal(t, same[i].Receipt, charges[i].Receipt)
 				if charges[i].Receipt.Valid && charges[i].Receipt.Taken > 0 {
 					open[0], open[1] = append(open[0], charges[i]), append(open[1], same[i])
