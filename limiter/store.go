@@ -49,7 +49,9 @@ type Receipt struct {
 //     that goes back neither drains nor credits.
 //   - R3 An account starts full, refills lazily, and is full at its capacity.
 //   - R4 A cost above the capacity is Never; one that the balance covers is
-//     Allow; else Deny with the least wait.
+//     Allow; else Deny with the least wait. A store of several processes may remember a
+//     denial: the wait is then up to a round trip too long, and what other processes
+//     give back is seen up to a second late.
 //   - R5 A request that is not allowed changes no balance and creates no account.
 //   - R6 The charges of one request are decided together and debited together.
 //     A key that appears twice adds up; with two different limits, or both

@@ -270,7 +270,7 @@ func (s *state) result(o limiter.Outcome, cost, now int64) (used int64, r limite
 		used, at = s.after(gone)
 	}
 	d := draw{rule: s.rule, used: used, at: at, reset: max(s.reset-gone, 0)}
-	return used, d.result(o, used, &share{cost: cost, wait: s.wait - gone})
+	return used, d.result(o, used, &runDraw{cost: cost, wait: s.wait - gone})
 }
 
 // started notes the lines of a call that is made. What they change of accounts is

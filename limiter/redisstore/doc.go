@@ -44,6 +44,26 @@
 // full. That is copied in bulk; only after thousands of corrections of old entries it
 // takes the server some milliseconds.
 //
+// # Denials are remembered
+//
+// A caller that was denied and asks again is denied without a call, for up to a second
+// (Config.RememberDenials), also while the server hangs. The store remembers the
+// accounts of denied requests, at most 8192 of them in some 1.5 MB, as the latest reply
+// has shown them. It denies a take by itself only if all its enforced accounts are
+// remembered under its limits, and one of them cannot pay, even if the clocks differ by
+// 0.1 %. When the wait has ended all ask, together. Before the second has ended one
+// request asks, and the others are still denied. A take of a cost above the capacity of a
+// remembered bucket or window is Never without a call, too.
+//
+// RetryAfter then counts from the last reply, so it can be one round trip too long, and it
+// is too short only if others draw. Settle, Reset and changed limits of this process
+// are seen at once; those of other processes, and accounts that the server has
+// forgotten, up to a second late. Remaining and ResetAfter of an account that does not
+// deny are estimates from the last reply. A rolling log is remembered for one cost. If a shadow
+// account is not remembered, one request asks, and the others count it as full.
+// Peek always asks, a request of more than 16 charges too, and with Config.Now nothing is
+// remembered.
+//
 // # What is exact
 //
 // The script counts in integers below 2^53 and rounds nothing; instants and waits
