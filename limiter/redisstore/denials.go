@@ -308,7 +308,7 @@ func (d *denials) ended(b *call, o *outcome, errs []error) {
 	defer d.mu.Unlock()
 	for i, l := range b.lines {
 		var denied bool
-		if o.err == nil && errs[i] == nil {
+		if o.err == nil && errs[i] == nil && l.verb <= take {
 			denied = l.denied()
 		}
 		for j := range l.draws {

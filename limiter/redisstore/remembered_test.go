@@ -176,11 +176,11 @@ func (w *memoryWorld) run(c *memoryCall) {
 // decide1 decides one request of a run.
 func (w *memoryWorld) decide1(l *line, r *run, now []balance) {
 	pays := true
-	for j := range r.shares {
-		pays = pays && now[j].used+r.shares[j].cost <= memoryCapacity
+	for j := range r.draws {
+		pays = pays && now[j].used+r.draws[j].cost <= memoryCapacity
 	}
-	for j := range r.shares {
-		cost, name := r.shares[j].cost, l.draws[j].name
+	for j := range r.draws {
+		cost, name := r.draws[j].cost, l.draws[j].name
 		switch {
 		case l.verb == settle:
 			b := w.accounts[name]
