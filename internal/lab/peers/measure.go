@@ -9,17 +9,19 @@ import (
 	"time"
 )
 
-// run makes n decisions, for the keys visited from the given place on, and
-// returns how many were allowed. It is safe for concurrent use.
-type run func(from, n int) (allowed int)
+// run decides one request for each of the keys, which are of the callers visited from
+// the given place on, and returns how many were allowed. It is safe for concurrent use.
+type run func(from int, keys []string) (allowed int)
 
 // kind says what a subject is in a comparison.
 type kind int
 
 const (
-	peer kind = iota
-	own
-	ground // the floor
+	peer    kind = iota // its keys are ready made
+	twoPart             // a peer that makes its key from the caller's id and the route
+	own                 // this module, as a service calls it
+	inner               // a part of this module
+	ground              // the floor
 )
 
 // subject is something to measure: setup fills it with the load's accounts.
@@ -44,12 +46,14 @@ func compare(o options, l load, subjects []subject) []series {
 	all := make([]series, len(subjects))
 	for i, s := range subjects {
 		trials[i] = trial{name: s.name, load: &l, run: s.setup(&l)}
-		trials[i].calibrate(o.time)
+		trials[i].measure(o.time) // to warm up
 		all[i].subject = s
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for range o.rounds {
-		runtime.GC()
+	for round := range o.rounds {
+		if round%10 == 0 {
+			runtime.GC()
+		}
 		for _, i := range rand.Perm(len(trials)) {
 			ns, allocs := trials[i].measure(o.time)
 			all[i].ns = append(all[i].ns, ns)
@@ -61,24 +65,10 @@ func compare(o options, l load, subjects []subject) []series {
 
 // trial is a subject that is set up.
 type trial struct {
-	name  string
-	load  *load
-	run   run
-	batch int // decisions between two looks at the clock
-	at    int // where in the visits the next measurement begins
-}
-
-// calibrate warms up and finds a batch that takes at least a twentieth of the
-// time, and is so large that what a batch allocates does not count.
-func (t *trial) calibrate(d time.Duration) {
-	for t.batch = 4096; ; t.batch *= 2 {
-		start := time.Now()
-		t.run(t.at, t.batch)
-		t.at += t.batch
-		if time.Since(start) >= d/20 {
-			return
-		}
-	}
+	name string
+	load *load
+	run  run
+	at   int // where in the visits the next measurement begins
 }
 
 // measure decides on all cores for the time d.
@@ -91,31 +81,34 @@ func (t *trial) measure(d time.Duration) (ns, allocs float64) {
 	for c := range cores {
 		wg.Go(func() {
 			<-begin
-			from := t.at + c*t.load.keys/cores
+			from := t.at + c*(t.load.keys/cores/chunk*chunk)
 			speeds[c], counts[c] = t.worker(from, d)
 		})
 	}
 	close(begin)
 	wg.Wait()
-	made := mallocs() - before
 	speed, count := 0.0, 0
 	for c := range cores {
 		speed += speeds[c]
 		count += counts[c]
 	}
+	made := mallocs() - before - uint64(count/chunk) // without the keys
 	t.at += counts[0]
 	return 1 / speed, float64(made) / float64(count)
 }
 
-// worker decides in batches for the time d. It returns the decisions in a
-// nanosecond and in all.
+// worker decides in chunks for the time d. Only the decisions are timed, not how the
+// keys are built. It returns the decisions in a nanosecond and in all.
 func (t *trial) worker(from int, d time.Duration) (speed float64, count int) {
-	start := time.Now()
+	keys := make([]string, chunk)
 	elapsed := time.Duration(0)
 	allowed := 0
-	for ; elapsed < d; elapsed = time.Since(start) {
-		allowed += t.run(from+count, t.batch)
-		count += t.batch
+	for elapsed < d {
+		t.load.build(keys, from+count)
+		start := time.Now()
+		allowed += t.run(from+count, keys)
+		elapsed += time.Since(start)
+		count += chunk
 	}
 	want := count
 	if t.load.deny {

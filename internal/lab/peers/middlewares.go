@@ -1,17 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"slices"
 
 	"github.com/didip/tollbooth/v8"
 	tollboothlimiter "github.com/didip/tollbooth/v8/limiter"
 	"github.com/go-chi/httprate"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sethvargo/go-limiter/httplimit"
-	"github.com/sethvargo/go-limiter/memorystore"
 	"github.com/throttled/throttled/v2"
 	throttledstore "github.com/throttled/throttled/v2/store/memstore"
 	ulule "github.com/ulule/limiter/v3"
@@ -42,8 +39,12 @@ func measureMiddlewares(title string, deny bool, goals map[string]bounds) func(o
 	if !deny {
 		subjects = append(subjects, subject{withoutHeaders, own, behind(rationMiddleware(middleware.Off))})
 	}
+	l := load{keys: 1 << 10, cores: 1, limit: allowing, heavy: 1}
+	if deny {
+		l.limit, l.deny = denying, true
+	}
 	return func(o options) section {
-		all := compare(o, load{keys: 1 << 10, cores: 1, deny: deny}, subjects)
+		all := compare(o, l, subjects)
 		return judgeMiddlewares(title, all, goals)
 	}
 }
@@ -56,15 +57,9 @@ const (
 // judgeMiddlewares makes the table, and holds each of ours against its goals.
 func judgeMiddlewares(title string, all []series, goals map[string]bounds) section {
 	s := section{title: title, header: []string{"", "ns/op", "allocs/op", "to the fastest peer"}}
-	var fastest []float64
-	for _, x := range all {
-		if x.kind == peer {
-			fastest = least(fastest, x.ns)
-		}
-	}
-	slices.SortFunc(all, func(a, b series) int { return cmp.Compare(median(a.ns), median(b.ns)) })
-	for _, x := range all {
-		ratio := median(ratios(x.ns, fastest))
+	best := fastest(all, peer).ns
+	for _, x := range byMedian(all) {
+		ratio := median(ratios(x.ns, best))
 		s.row(x.name, tenths(median(x.ns)), hundredths(median(x.allocs)), hundredths(ratio)+" x")
 		if x.kind == own {
 			s.goal(title+", "+x.name, ratio, goals[x.name].peer, "x")
@@ -112,12 +107,11 @@ func behind(wrap func(*load) wrapper) func(*load) run {
 		for _, r := range all {
 			h.ServeHTTP(w, r)
 		}
-		mask := len(all) - 1
-		return func(from, n int) int {
+		return func(from int, keys []string) int {
 			served = 0
-			for i := from; i < from+n; i++ {
+			for i := range keys {
 				clear(w.header)
-				h.ServeHTTP(w, all[i&mask])
+				h.ServeHTTP(w, all[(from+i)%len(all)])
 			}
 			return served
 		}
@@ -127,7 +121,7 @@ func behind(wrap func(*load) wrapper) func(*load) run {
 func rationMiddleware(headers middleware.Headers) func(*load) wrapper {
 	return func(l *load) wrapper {
 		observer := limiter.Must(metrics.New(prometheus.NewRegistry()))
-		budgets := []limiter.Budget{{Name: budget, Limit: l.limit(),
+		budgets := []limiter.Budget{{Name: budget, Limit: l.limit,
 			Scope: limiter.ByPrincipal | limiter.ByRoute, OnError: limiter.Closed}}
 		lim := limiter.Must(limiter.New(newStore(l.keys, nil, budget), budgets,
 			limiter.Config{Observer: observer}))
@@ -137,14 +131,12 @@ func rationMiddleware(headers middleware.Headers) func(*load) wrapper {
 }
 
 func httprateMiddleware(l *load) wrapper {
-	return httprate.LimitBy(int(l.window()), windowLength, keyAndNil)
+	tokens, window := l.window()
+	return httprate.LimitBy(int(tokens), window, keyAndNil)
 }
 
 func httplimitMiddleware(l *load) wrapper {
-	store, err := memorystore.New(&memorystore.Config{
-		Tokens: uint64(l.window()), Interval: windowLength, InitialAlloc: l.hint, DisablePurge: true,
-	})
-	check(err)
+	store := goLimiterStore(l)
 	return limiter.Must(httplimit.NewMiddleware(store, keyAndNil)).Handle
 }
 
@@ -152,8 +144,8 @@ func throttledMiddleware(l *load) wrapper {
 	store, err := throttledstore.NewCtx(0)
 	check(err)
 	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate:  throttled.PerDuration(int(l.limit().Tokens), l.limit().Per),
-		MaxBurst: int(l.limit().Burst) - 1,
+		MaxRate:  throttled.PerDuration(int(l.limit.Tokens), l.limit.Per),
+		MaxBurst: int(l.limit.Burst) - 1,
 	})
 	check(err)
 	return (&throttled.HTTPRateLimiterCtx{RateLimiter: gcra, VaryBy: vary(keyOf)}).RateLimit
@@ -166,15 +158,16 @@ func (v vary) Key(r *http.Request) string { return v(r) }
 
 func ululeMiddleware(l *load) wrapper {
 	store := memory.NewStoreWithOptions(ulule.StoreOptions{})
-	lim := ulule.New(store, ulule.Rate{Period: windowLength, Limit: l.window()})
+	tokens, window := l.window()
+	lim := ulule.New(store, ulule.Rate{Period: window, Limit: tokens})
 	return stdlib.NewMiddleware(lim, stdlib.WithKeyGetter(keyOf)).Handler
 }
 
 // tollboothMiddleware limits by address, which is less work for it than to look
 // a caller up in the context.
 func tollboothMiddleware(l *load) wrapper {
-	lim := tollbooth.NewLimiter(float64(l.limit().Tokens)/l.limit().Per.Seconds(), nil).
-		SetBurst(int(l.limit().Burst)).
+	lim := tollbooth.NewLimiter(float64(l.limit.Tokens)/l.limit.Per.Seconds(), nil).
+		SetBurst(int(l.limit.Burst)).
 		SetIPLookup(tollboothlimiter.IPLookup{Name: "RemoteAddr"})
 	return tollbooth.HTTPMiddleware(lim)
 }

@@ -137,7 +137,7 @@ func remoteThrottled(_ string, client *redis.Client) ask {
 func remoteUlule(_ string, client *redis.Client) ask {
 	store, err := ululeredis.NewStore(client)
 	check(err)
-	l := ulule.New(store, ulule.Rate{Period: windowLength, Limit: 1 << 40})
+	l := ulule.New(store, ulule.Rate{Period: 24 * time.Hour, Limit: 1 << 40})
 	names := callers()
 	return func(ctx context.Context, i int) error {
 		_, err := l.Get(ctx, names[i%remoteKeys])
@@ -148,7 +148,7 @@ func remoteUlule(_ string, client *redis.Client) ask {
 func rueidisLimiter(addr string, _ *redis.Client) ask {
 	l, err := rueidislimiter.NewRateLimiter(rueidislimiter.RateLimiterOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true},
-		Limit:        1 << 40, Window: windowLength,
+		Limit:        1 << 40, Window: 24 * time.Hour,
 	})
 	check(err)
 	names := callers()
