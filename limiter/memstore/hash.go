@@ -80,22 +80,36 @@ type names struct {
 // strings with the same address, which a service's names usually are, is faster than
 // to hash them.
 func (h *hasher) names(k *limiter.Key) lanes {
-	i := 31*len(k.Budget) + 7*len(k.Route) + 3*len(k.Principal.Kind)
-	if n := len(k.Route); n > 0 {
-		i += int(k.Route[n-1]) + int(k.Route[n/2])
+	i := place(k.Budget) + 7*place(k.Route) + 3*len(k.Principal.Kind)
+	for range 4 { // slots that are searched
+		slot := &h.known[i%len(h.known)]
+		n := slot.Load()
+		if n == nil {
+			n = &names{k.Budget, k.Principal.Kind, k.Route, h.hashNames(k)}
+			slot.CompareAndSwap(nil, n)
+			return n.lanes
+		}
+		if n.budget == k.Budget && n.route == k.Route && n.kind == k.Principal.Kind {
+			return n.lanes
+		}
+		i++
 	}
-	slot := &h.known[i%len(h.known)]
-	n := slot.Load()
-	if n != nil && n.budget == k.Budget && n.route == k.Route && n.kind == k.Principal.Kind {
-		return n.lanes
+	return h.hashNames(k)
+}
+
+// place returns a number for a name, from its length and two of its bytes.
+func place(name string) int {
+	n := len(name)
+	if n == 0 {
+		return 0
 	}
+	return 31*n + int(name[n-1]) + int(name[n/2])
+}
+
+func (h *hasher) hashNames(k *limiter.Key) lanes {
 	l := h.addName(lanes{}, k.Budget, &weightBudget)
 	l = h.addName(l, k.Principal.Kind, &weightKind)
-	l = h.addName(l, k.Route, &weightRoute)
-	if n == nil {
-		slot.Store(&names{k.Budget, k.Principal.Kind, k.Route, l})
-	}
-	return l
+	return h.addName(l, k.Route, &weightRoute)
 }
 
 // caller is the lanes of the tenant and the id of a principal.

@@ -154,7 +154,7 @@ func TestHasher_NeverEvictsNamesFromTheCache(t *testing.T) {
 	kept := h.cached()
 	require.Len(t, kept, 1)
 	for i, n := range kept {
-		for _, second := range []limiter.Key{ // which have the same index
+		for _, second := range []limiter.Key{
 			{Budget: "b", Route: "r", Principal: limiter.Principal{Kind: "k"}},
 			{Budget: "a", Route: "r", Principal: limiter.Principal{Kind: "l"}},
 		} {
@@ -237,4 +237,16 @@ func TestShardsFor_KeepsOverflowAccountsFew(t *testing.T) {
 	} {
 		assert.Equal(t, shards, shardsFor(accounts), accounts)
 	}
+}
+
+// Budgets whose names have one length are all cached, with and without a route.
+func TestHasher_CachesNamesOfOneLength(t *testing.T) {
+	var h hasher
+	h.start(1)
+	for _, route := range []string{"", "GET /v1/exports/{id}"} {
+		for i := range 8 {
+			h.names(&limiter.Key{Budget: fmt.Sprintf("per-user-%d", i), Route: route})
+		}
+	}
+	assert.Len(t, h.cached(), 16)
 }
