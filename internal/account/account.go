@@ -318,7 +318,7 @@ func (a *Account) Settle(now, at, delta int64) {
 	}
 	used := l.target(a.Used(now), delta)
 	if used.isZero() {
-		a.State = emptyState
+		a.State = FullState
 		return
 	}
 	a.set(used, now)

@@ -24,7 +24,7 @@ func (a Account) Under(l *Limit, now int64) (Account, Uint128) {
 		return a, used
 	}
 	if used.isZero() {
-		return Account{Limit: l, State: emptyState}, used
+		return Account{Limit: l, State: FullState}, used
 	}
 	old := a.Limit
 	if old.Algorithm == TokenBucket && l.Algorithm == TokenBucket {
@@ -83,8 +83,8 @@ func (l *Limit) start(tokens uint64, left bool, now int64) (Account, Uint128) {
 	return a, Uint128{Lo: tokens}
 }
 
-// emptyState is full under every algorithm, at every instant.
-var emptyState = State{At: math.MinInt64}
+// FullState is full under every algorithm, at every instant.
+var FullState = State{At: math.MinInt64}
 
 // bucket returns a token bucket of the limit with used units used at now,
 // saturated as its state is.

@@ -14,11 +14,12 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// audit fails unless the store's counts are right: places of pools and regions,
-// references to classes, logs, and records of blocks.
+// audit fails unless the store's counts are right: places of pools and regions, in use
+// and in stocks, references to classes, logs, and records of blocks.
 func audit(t *testing.T, s *Store) {
 	t.Helper()
 	live, overflows, refs := map[*pool]int64{}, map[*pool]int64{}, map[*class]int64{}
+	stocks := map[*pool]int64{}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		logs := 0
@@ -35,6 +36,14 @@ func audit(t *testing.T, s *Store) {
 				}
 			})
 		}
+		for _, st := range sh.stocks {
+			require.True(t, st.free >= 0 && (st.active || st.free == 0), "%+v", st)
+			if st.active {
+				stocks[st.class.pool]++
+				live[st.class.pool] += st.free
+				refs[st.class] += st.free
+			}
+		}
 		require.Equal(t, logs, len(sh.logs)-len(sh.freeLogs), "places of logs")
 		for _, free := range sh.freeLogs {
 			require.Nil(t, sh.logs[free])
@@ -43,6 +52,7 @@ func audit(t *testing.T, s *Store) {
 	regions := map[*region]int64{}
 	for _, p := range s.classes.pools {
 		require.Equal(t, live[p], p.live.Load(), "places of a pool")
+		require.Equal(t, stocks[p], p.stocks.Load(), "stocks of a pool")
 		require.Equal(t, overflows[p], p.overflowLive.Load(), "overflow accounts of a pool")
 		regions[p.region] += live[p]
 	}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -11,10 +12,11 @@ import (
 
 // region is a part of the cap: one is for addresses, one for all other callers.
 type region struct {
-	id        uint64 // tells apart the overflow accounts of both
-	cap       int64  // in places; see [places]
-	overflows int64  // overflow accounts of one budget, at most: one in each shard
-	live      atomic.Int64
+	id        uint64       // tells apart the overflow accounts of both
+	cap       int64        // in places; see [places]
+	overflows int64        // overflow accounts of one budget, at most: one in each shard
+	live      atomic.Int64 // places taken
+	stocks    atomic.Int64 // active stocks of its pools
 	pools     atomic.Int64 // budgets that share it
 	planned   atomic.Bool  // plan was called
 }
@@ -23,7 +25,8 @@ type region struct {
 type pool struct {
 	name         string
 	region       *region
-	live         atomic.Int64 // places taken, overflow accounts included
+	live         atomic.Int64 // places taken, overflow accounts and stocks included
+	stocks       atomic.Int64 // active stocks
 	overflowLive atomic.Int64 // places taken by overflow accounts
 	overflowSize atomic.Int64 // places that each of those takes, at most
 
@@ -41,11 +44,25 @@ func (p *pool) room(n int64) bool {
 
 // admit takes n places if the pool's share has them, and reports whether it has.
 func (p *pool) admit(n int64) bool {
-	if !p.room(n) {
+	for {
+		live := p.live.Load()
+		if live+n > p.share() {
+			return false
+		}
+		if p.live.CompareAndSwap(live, live+n) {
+			break
+		}
+	}
+	if p.region.live.Add(n) > p.region.cap {
+		p.add(-n)
 		return false
 	}
-	p.add(n)
 	return true
+}
+
+func (p *pool) countStocks(n int64) {
+	p.stocks.Add(n)
+	p.region.stocks.Add(n)
 }
 
 func (p *pool) add(n int64) {
@@ -67,12 +84,16 @@ func (p *pool) share() int64 {
 // class is one limit of one budget in one region. A record refers to it by number.
 type class struct {
 	pool      *pool
+	number    uint32
 	limit     limiter.Limit // Burst is the capacity, never 0
 	rule      account.Limit
 	newPlaces int64        // places that a new account takes
 	overflow  bool         // the limit of an overflow account, not of a key's own
-	refs      atomic.Int64 // records and requests that hold the number
+	refs      atomic.Int64 // records, stocks and requests that hold the number; see dropped
 }
+
+// dropped is added to the references of a class whose number is free.
+const dropped = math.MinInt64 / 2
 
 // take adds n places to what the pool uses, even if there is no room.
 func (c *class) take(n int64) {
@@ -80,6 +101,22 @@ func (c *class) take(n int64) {
 	if c.overflow {
 		c.pool.overflowLive.Add(n)
 	}
+}
+
+// takeOne takes the places of one account and a reference, even if there is no room.
+func (c *class) takeOne() {
+	c.take(c.newPlaces)
+	c.refs.Add(1)
+}
+
+// admit takes the places of n new accounts and a reference for each, if the share has
+// room and the class is not dropped.
+func (c *class) admit(n int64) bool {
+	if c.refs.Add(n) > 0 && c.pool.admit(n*c.newPlaces) {
+		return true
+	}
+	c.refs.Add(-n)
+	return false
 }
 
 // release gives places back.
@@ -176,10 +213,8 @@ func (c *catalog) forget() {
 	for id, number := range c.numbers {
 		switch {
 		case !unused[id.poolID]:
-		case c.class(number).refs.Load() > 0:
+		case !c.drop(id, number):
 			unused[id.poolID] = false
-		default:
-			c.drop(id, number)
 		}
 	}
 	for id, still := range unused {
@@ -193,10 +228,14 @@ func (c *catalog) forget() {
 	}
 }
 
-// drop frees the number of a class that is not in use. The caller holds mu.
-func (c *catalog) drop(id classID, number uint32) {
+// drop frees the number of a class, if it is not in use. The caller holds mu.
+func (c *catalog) drop(id classID, number uint32) bool {
+	if !c.class(number).refs.CompareAndSwap(0, dropped) {
+		return false
+	}
 	delete(c.numbers, id)
 	c.free = append(c.free, number)
+	return true
 }
 
 // pool returns the pool with this id, a new one if there is none, and counts it as one
@@ -260,6 +299,7 @@ func (c *catalog) intern(id classID) uint32 {
 		added.pool.overflowSize.Store(added.newPlaces) // the log of an overflow account does not grow
 	}
 	number = c.unused()
+	added.number = number
 	(*c.classes.Load())[number].Store(added)
 	c.numbers[id] = number
 	return number
@@ -270,9 +310,7 @@ func (c *catalog) intern(id classID) uint32 {
 func (c *catalog) unused() uint32 {
 	if len(c.free) == 0 && len(c.numbers) >= c.recycle {
 		for id, number := range c.numbers {
-			if c.class(number).refs.Load() == 0 {
-				c.drop(id, number)
-			}
+			c.drop(id, number)
 		}
 		c.recycle = max(1024, 2*len(c.numbers))
 	}

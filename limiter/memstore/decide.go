@@ -80,7 +80,10 @@ func (s *Store) debit(draws []draw, now int64, take bool) {
 		if !take {
 			d.account = d.account.Clone()
 		}
-		d.account.Tight = d.class.tight(&d.account, now)
+		if d.account.Tight = d.class.tight(&d.account, now); d.account.Tight {
+			s.reclaim(d.class.pool, draws)
+			d.account.Tight = d.class.tight(&d.account, now)
+		}
 		d.used = d.account.Debit(d.used, now, d.cost)
 		switch {
 		case !take:
@@ -128,7 +131,7 @@ func (s *Store) addRecords(draws []draw, now int64) {
 		d := &draws[i]
 		if leads(draws, i) && d.record == nil && d.outcome == account.Allow && d.cost > 0 {
 			if !d.admitted { // an overflow account, whose places are reserved
-				d.class.take(d.class.newPlaces)
+				d.class.takeOne()
 			}
 			d.admitted = false
 			s.insert(d, now)
@@ -136,11 +139,11 @@ func (s *Store) addRecords(draws []draw, now int64) {
 	}
 }
 
-// insert adds a record for the account. Its places are counted already.
+// insert adds a record for the account. Its places and its reference to the class are
+// taken already.
 func (s *Store) insert(d *draw, now int64) {
 	r := record{high: d.fingerprint.high, low: d.fingerprint.low}
 	d.shard.save(&r, d.number, d.account, false)
-	d.class.refs.Add(1)
 	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
 }
 

@@ -14,6 +14,7 @@ type draw struct {
 	shard       *shard
 	record      *record     // nil if the account has none, which means that it is full
 	class       *class      // of the charge's limit
+	names       *names      // of the key; nil if they are not cached
 	fingerprint fingerprint // of the key
 	cost        uint64      // of all charges that this one leads
 	lead        int         // index of the draw that leads this one, often its own
@@ -25,7 +26,7 @@ type draw struct {
 	outcome account.Outcome
 
 	pinned   bool // class is unpinned when the request ends
-	admitted bool // places for a new record are taken
+	admitted bool // places for a new record and a reference to class are taken
 	noRoom   bool // the share has no places for a new record
 	overflow bool // the account is an overflow account
 }
@@ -44,6 +45,7 @@ func (s *Store) prepare(draws []draw, charges []limiter.Charge, locks *lockSet) 
 		d, c := &draws[i], &charges[i]
 		f, number := s.hash.key(&c.Key, &last)
 		d.charge, d.fingerprint, d.shard = c, f, s.addLock(locks, number)
+		d.names = last.names
 		d.cost, d.lead = uint64(c.Cost), i
 	}
 }
@@ -108,6 +110,7 @@ func (s *Store) locate(draws []draw, now int64, take bool) error {
 		}
 		d.pin(s, false)
 		if d.record == nil {
+			d.names.remember(d.class)
 			d.admit()
 			noRoom = noRoom || d.noRoom
 		}
@@ -132,12 +135,19 @@ func (d *draw) find(s *Store) bool {
 
 // admit takes places for a new record, if the request may need one.
 func (d *draw) admit() {
-	room := d.class.pool.room(d.class.newPlaces)
-	if d.cost > 0 && room {
-		d.class.pool.add(d.class.newPlaces)
-		d.admitted = true
+	room := d.shard.take(d.class)
+	d.admitted, d.noRoom = room, !room
+	if d.cost == 0 {
+		d.giveBack()
 	}
-	d.noRoom = !room
+}
+
+// giveBack gives back the places for a new record, if they are taken.
+func (d *draw) giveBack() {
+	if d.admitted {
+		d.shard.give(d.class, d.class.newPlaces)
+		d.admitted = false
+	}
 }
 
 // pin sets the class of the draw and pins it until the request ends.
@@ -153,9 +163,7 @@ func (d *draw) pin(s *Store, overflow bool) {
 func release(draws []draw) {
 	for i := range draws {
 		d := &draws[i]
-		if d.admitted {
-			d.class.pool.add(-d.class.newPlaces)
-		}
+		d.giveBack()
 		if d.pinned {
 			d.class.unpin()
 		}

@@ -27,10 +27,10 @@ func (s *Store) searchAll(draws []draw, now int64) (again bool) {
 		if !d.noRoom {
 			continue
 		}
-		found, some := s.search(d, now)
-		d.admitted, d.noRoom = found && d.cost > 0, !found
-		if found && d.cost == 0 { // no record is needed
-			d.class.pool.add(-d.class.newPlaces)
+		found, some := s.search(d, draws, now)
+		d.admitted, d.noRoom = found, !found
+		if d.cost == 0 { // no record is needed
+			d.giveBack()
 		}
 		dropped, missing = dropped || some, missing || !found
 	}
@@ -50,10 +50,7 @@ func (s *Store) searchAll(draws []draw, now int64) (again bool) {
 // readmit gives all places back and takes them again in the order of the charges.
 func readmit(draws []draw) {
 	for i := range draws {
-		if d := &draws[i]; d.admitted {
-			d.class.pool.add(-d.class.newPlaces)
-			d.admitted = false
-		}
+		draws[i].giveBack()
 	}
 	for i := range draws {
 		if d := &draws[i]; leads(draws, i) && d.record == nil {
@@ -65,16 +62,20 @@ func readmit(draws []draw) {
 // searchBlocks is how many blocks a search looks through after the account's own.
 const searchBlocks = 8
 
-// search drops full accounts until there is room for the account of d. It reports
-// whether it took places and whether it dropped accounts. The fingerprint determines the
+// search drops full accounts until there is room for the account of d, one of draws. It
+// reports whether it took places and whether it dropped accounts. The fingerprint determines the
 // blocks, so that Take searches where Peek did. A block whose shard is locked is skipped:
 // to wait for a second lock could be a deadlock.
-func (s *Store) search(d *draw, now int64) (found, dropped bool) {
+func (s *Store) search(d *draw, draws []draw, now int64) (found, dropped bool) {
 	if len(d.shard.directory) > 0 {
 		dropped = d.shard.sweep(d.shard.directory[d.shard.at(d.fingerprint)], now, s.classes)
 	}
+	if d.shard.take(d.class) {
+		return true, dropped
+	}
+	s.reclaim(d.class.pool, draws)
 	for i := range uint32(searchBlocks) {
-		if d.class.pool.admit(d.class.newPlaces) {
+		if d.shard.take(d.class) {
 			return true, dropped
 		}
 		other, at := &s.shards[uint8(d.fingerprint.low+i)&s.hash.mask], d.fingerprint.low>>8+i
@@ -83,10 +84,11 @@ func (s *Store) search(d *draw, now int64) (found, dropped bool) {
 			dropped = other.sweepNear(at, now, s.classes) || dropped
 		case other.mu.TryLock():
 			dropped = other.sweepNear(at, now, s.classes) || dropped
+			other.giveAll(d.class.pool.region)
 			other.mu.Unlock()
 		}
 	}
-	return d.class.pool.admit(d.class.newPlaces), dropped
+	return d.shard.take(d.class), dropped
 }
 
 // useOverflow moves the draw at i to an overflow account if there is no room for its own.

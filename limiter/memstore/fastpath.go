@@ -6,29 +6,44 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// The fast path decides the common requests: each charge has an account of its own,
-// which has a record with the charge's limit and is not a log. For other requests it
-// changes nothing and returns false; then run decides.
+// The fast path decides the common requests: the account of each charge is its own, has
+// the charge's limit and is not a log. Either it has a record, or there is room for one.
+// For other requests it changes nothing and returns false; then run decides.
 
 // decideOne decides a request of one charge, if the fast path can.
 func (s *Store) decideOne(c *limiter.Charge, take bool, decision *limiter.Decision) bool {
 	var last caller
 	f, number := s.hash.key(&c.Key, &last)
 	sh, read := &s.shards[number], s.readNow()
+	cost := uint64(c.Cost)
 	sh.mu.Lock()
-	r, rule := s.findFast(sh, f, &c.Limit)
-	if r == nil {
+	r := sh.find(f)
+	var class *class
+	if r != nil {
+		class = s.classes.class(r.class)
+	} else if class = last.names.class(&c.Limit); class == nil || !take || cost-1 >= class.rule.Burst {
+		sh.mu.Unlock()
+		return false
+	}
+	if !class.is(&c.Limit) || class.isLog() {
 		sh.mu.Unlock()
 		return false
 	}
 	now := s.instant(read)
-	cost := uint64(c.Cost)
-	a := account.Account{Limit: rule, State: r.state}
+	a := account.Account{Limit: &class.rule, State: account.FullState}
+	if r != nil {
+		a.State = r.state
+	}
 	used := a.Used(now)
-	outcome := rule.Judge(used, cost)
+	outcome := class.rule.Judge(used, cost)
 	if outcome == account.Allow && cost > 0 {
 		used = a.Debit(used, now, cost)
-		if take {
+		if r == nil {
+			if !sh.insert(f, class, &a, now, s.classes) {
+				sh.mu.Unlock()
+				return false
+			}
+		} else if take {
 			r.state = a.State
 		}
 	}
@@ -38,8 +53,38 @@ func (s *Store) decideOne(c *limiter.Charge, take bool, decision *limiter.Decisi
 		receipt(c, outcome == account.Allow, now, ownAccount)
 	}
 	var p pick.Picker
-	p.Offer(c, used, rule.Capacity())
+	p.Offer(c, used, class.rule.Capacity())
 	p.Decide(decision)
+	return true
+}
+
+// insert adds a record for the account of f, which has none, and reports whether it
+// could. It replaces the record of a full account if the search for f meets one.
+func (s *shard) insert(f fingerprint, c *class, a *account.Account, now int64, classes *catalog) bool {
+	r := record{high: f.high, low: f.low, class: c.number, state: a.State}
+	full := fullAt(now, a)
+	if len(s.directory) > 0 {
+		b := s.directory[s.at(f)]
+		i := b.place(f, c, now)
+		if b[i].class != 0 { // whose places and reference are now those of r
+			b[i] = r
+			b.expectFull(full)
+			return true
+		}
+		if b.hasRoom() {
+			if !s.takeOften(c) {
+				return false
+			}
+			b[i] = r
+			b[0].high++
+			b.expectFull(full)
+			return true
+		}
+	}
+	if !s.takeOften(c) {
+		return false
+	}
+	s.add(r, full, func(b block) { s.sweep(b, now, classes) })
 	return true
 }
 

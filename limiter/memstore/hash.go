@@ -74,27 +74,57 @@ func (h *hasher) addPart(l lanes, part string, w *weight) lanes {
 type names struct {
 	budget, kind, route string
 	lanes               lanes
+	classes             [4]atomic.Pointer[class] // some of the budget; they may be dropped
 }
 
-// names returns the lanes of the names in k, from the cache if they are there. To compare
-// strings with the same address, which a service's names usually are, is faster than
+// class returns the class of the limit, or nil if it is not remembered. Unless something
+// holds the class, it may be dropped.
+func (n *names) class(l *limiter.Limit) *class {
+	if n == nil {
+		return nil
+	}
+	for i := range n.classes {
+		if c := n.classes[i].Load(); c == nil || c.is(l) {
+			return c
+		}
+	}
+	return nil
+}
+
+// remember keeps a class of the budget that is not for overflow accounts, in the place
+// of another one if need be.
+func (n *names) remember(c *class) {
+	if n == nil {
+		return
+	}
+	for i := range n.classes {
+		if old := n.classes[i].Load(); old == nil || old.refs.Load() < 0 {
+			n.classes[i].Store(c)
+			return
+		}
+	}
+	n.classes[c.number%uint32(len(n.classes))].Store(c)
+}
+
+// names returns the names in k and their lanes, from the cache if they are there; nil if
+// there is no room for them. To compare strings with the same address, which a service's names usually are, is faster than
 // to hash them.
-func (h *hasher) names(k *limiter.Key) lanes {
+func (h *hasher) names(k *limiter.Key) (*names, lanes) {
 	i := place(k.Budget) + 7*place(k.Route) + 3*len(k.Principal.Kind)
 	for range 4 { // slots that are searched
 		slot := &h.known[i%len(h.known)]
 		n := slot.Load()
 		if n == nil {
-			n = &names{k.Budget, k.Principal.Kind, k.Route, h.hashNames(k)}
+			n = &names{budget: k.Budget, kind: k.Principal.Kind, route: k.Route, lanes: h.hashNames(k)}
 			slot.CompareAndSwap(nil, n)
-			return n.lanes
+			return n, n.lanes
 		}
 		if n.budget == k.Budget && n.route == k.Route && n.kind == k.Principal.Kind {
-			return n.lanes
+			return n, n.lanes
 		}
 		i++
 	}
-	return h.hashNames(k)
+	return nil, h.hashNames(k)
 }
 
 // place returns a number for a name, from its length and two of its bytes.
@@ -112,8 +142,9 @@ func (h *hasher) hashNames(k *limiter.Key) lanes {
 	return h.addName(l, k.Route, &weightRoute)
 }
 
-// caller is the lanes of the tenant and the id of a principal.
+// caller is the lanes of the tenant and the id of a principal, and the names of the key.
 type caller struct {
+	names     *names             // nil: not cached
 	principal *limiter.Principal // nil: none yet
 	tenant    lanes              // of the tenant alone
 	lanes     lanes
@@ -128,7 +159,9 @@ func (h *hasher) key(k *limiter.Key, last *caller) (fingerprint, uint8) {
 		last.tenant = h.addPart(lanes{}, p.Tenant, &weightTenant)
 		last.lanes = h.addPart(last.tenant, p.ID, &weightID)
 	}
-	l := h.names(k).add(last.lanes)
+	n, l := h.names(k)
+	last.names = n
+	l = l.add(last.lanes)
 	if k.Workload != "" {
 		l = h.addPart(l, k.Workload, &weightWorkload)
 	}

@@ -162,7 +162,7 @@ func TestHasher_NeverEvictsNamesFromTheCache(t *testing.T) {
 		}
 		require.Same(t, n, h.known[i].Load())
 		require.Equal(t, f, h.name(first))
-		h.known[i].Store(&names{n.budget, n.kind, n.route, lanes{1, 2}}) // shows that they are used
+		h.known[i].Store(&names{budget: n.budget, kind: n.kind, route: n.route, lanes: lanes{1, 2}}) // shows that they are used
 		require.NotEqual(t, f, h.name(first))
 	}
 }

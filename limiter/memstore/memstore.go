@@ -94,7 +94,10 @@ func (s *Store) Capabilities() limiter.Capabilities {
 // that is removed has no share any more; its accounts are dropped when they are full.
 func (s *Store) plan(add, remove []string) {
 	s.classes.plan(add, 1)
-	s.classes.plan(remove, -1)
+	if len(remove) > 0 {
+		s.reclaimAll() // a budget without accounts is forgotten
+		s.classes.plan(remove, -1)
+	}
 }
 
 // Take decides the charges together and debits all or none; see [limiter.Store].
@@ -210,7 +213,7 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 	s.lock(&locks)
 	now := s.instant(read)
 	for i := range draws {
-		s.settleCharge(&draws[i], now)
+		s.settleCharge(draws, i, now)
 	}
 	s.unlock(&locks)
 	return nil
@@ -219,7 +222,8 @@ func (s *Store) Settle(_ context.Context, charges []limiter.Charge) error {
 // settleCharge settles one charge, whose shard is locked. A debit goes to the caller's
 // own account, a new one if needed. If there is no room for it, the debit goes to the
 // overflow account, but leaves that at zero or above.
-func (s *Store) settleCharge(d *draw, now int64) {
+func (s *Store) settleCharge(draws []draw, i int, now int64) {
+	d := &draws[i]
 	at, place := d.charge.Receipt.At, d.charge.Receipt.Place
 	d.charge.Receipt = limiter.Receipt{}
 	d.pin(s, false)
@@ -234,16 +238,16 @@ func (s *Store) settleCharge(d *draw, now int64) {
 	if d.settleKept(s, now, at) {
 		return
 	}
-	if found, _ := s.search(d, now); !found {
+	if found, _ := s.search(d, draws, now); !found {
 		if d.toOverflow(s); d.settleKept(s, now, at) {
 			return
 		}
-		d.class.take(d.class.newPlaces)
+		d.class.takeOne()
 	}
 	d.account, _ = account.Account{}.Under(&d.class.rule, now)
 	d.settleAccount(now, at)
 	if d.account.Full(now) {
-		d.class.release(d.class.newPlaces)
+		d.shard.give(d.class, d.class.newPlaces)
 		return
 	}
 	s.insert(d, now)

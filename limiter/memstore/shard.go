@@ -25,7 +25,8 @@ type shard struct {
 	table
 	logs     []*account.Log // of rolling logs; state.Rest of a record is the index
 	freeLogs []uint64       // indexes that are free
-	_        [64]byte       // a cache line: none holds fields of two shards
+	stocks   [stockCount]stock
+	_        [64]byte // a cache line: none holds fields of two shards
 }
 
 // load returns the account in r, whose class is c.
@@ -114,11 +115,10 @@ func (s *shard) expectFull(f fingerprint, now int64, a *account.Account) {
 // release gives back the places, the log and the class of a record that will be removed.
 func (s *shard) release(r *record, c *class) {
 	a := s.load(r, c)
-	c.release(places(a.LogRoom()))
+	s.give(c, places(a.LogRoom()))
 	if c.isLog() {
 		s.freeLog(r.state.Rest)
 	}
-	c.unpin()
 }
 
 // drop removes the record of f, if there is one.
@@ -138,6 +138,7 @@ func (s *shard) sweepAll(store *Store, read int64) {
 	for i := 0; ; i++ {
 		s.mu.Lock()
 		if i >= len(s.directory) {
+			s.giveAll(nil)
 			s.mu.Unlock()
 			return
 		}
