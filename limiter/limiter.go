@@ -116,11 +116,25 @@ func (l *Limiter) Name() string { return l.name }
 // *[CostError] for a negative cost, [ErrNobody] if a budget needs a principal and
 // c has none, a *[ConfigError] from the zero Limiter, or ctx's own error. Cost:
 // one Store call; it does not allocate itself.
-func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (Decision, error) {
+func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow(&c, cost)
-	defer l.giveBack(q)
-	err := l.take(ctx, q)
-	return q.event.Decision, err
+	decided, err := q.prepare(ctx, l)
+	if !decided {
+		start := l.startTimer()
+		d, err = l.store.Take(ctx, q.charges)
+		if err != nil || l.observer.Decided != nil || !l.can.NeverFails {
+			q.event.Decision = d
+			err = q.answered(ctx, l, start, err, Store.Take)
+			d = q.event.Decision
+		}
+	} else {
+		d = q.event.Decision
+	}
+	if l.observer.Decided != nil && d.Outcome != 0 {
+		l.decided(ctx, q, err)
+	}
+	l.giveBack(q) // not if a hook panics: then q is not used again
+	return d, err
 }
 
 func (l *Limiter) take(ctx context.Context, q *request) error {
@@ -138,21 +152,17 @@ func (l *Limiter) take(ctx context.Context, q *request) error {
 
 // Peek says what Take would say now, and changes nothing: no balance, no metric.
 // Its errors are those of Take.
-func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (Decision, error) {
+func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow(&c, cost)
-	defer l.giveBack(q)
-	err := l.peek(ctx, q)
-	return q.event.Decision, err
-}
-
-func (l *Limiter) peek(ctx context.Context, q *request) error {
 	decided, err := q.prepare(ctx, l)
 	if !decided {
 		start := l.startTimer()
 		q.event.Decision, err = l.store.Peek(ctx, q.charges)
 		err = q.answered(ctx, l, start, err, Store.Peek)
 	}
-	return err
+	d = q.event.Decision
+	l.giveBack(q) // not if a hook panics: then q is not used again
+	return d, err
 }
 
 // Reset makes the accounts full again that a request of c would draw on and that

@@ -60,8 +60,17 @@ func (p *Picker) Decide(decision *limiter.Decision) {
 		decision.Outcome = limiter.Allow
 		return
 	}
-	r := &p.best.Result
-	decision.Outcome, decision.Budget, decision.Limit = r.Outcome, p.best.Key.Budget, p.best.Limit
+	One(p.best, decision)
+}
+
+// One writes the decision of a request with a single charge.
+func One(c *limiter.Charge, decision *limiter.Decision) {
+	if c.Shadow {
+		decision.Outcome = limiter.Allow
+		return
+	}
+	r := &c.Result
+	decision.Outcome, decision.Budget, decision.Limit = r.Outcome, c.Key.Budget, c.Limit
 	decision.Remaining, decision.RetryAfter, decision.ResetAfter =
 		r.Remaining, r.RetryAfter, r.ResetAfter
 }

@@ -59,8 +59,7 @@ func audit(t *testing.T, s *Store) {
 	for _, r := range s.classes.regions {
 		require.Equal(t, regions[r], r.live.Load(), "places of a region")
 	}
-	for _, number := range s.classes.numbers {
-		c := s.classes.class(number)
+	for _, c := range s.classes.known {
 		require.Equal(t, refs[c], c.refs.Load(), "references to a class")
 	}
 }

@@ -17,9 +17,9 @@ func TestCatalog_LooksForUnusedNumbersRarely(t *testing.T) {
 	var held []*class
 	tokens := int64(0)
 	holdUntil := func(n int) {
-		for len(c.numbers) < n {
+		for len(c.known) < n {
 			tokens++
-			added, _ := c.pin(charge("a", "user", limiter.PerSecond(tokens)), false)
+			added := c.pin(charge("a", "user", limiter.PerSecond(tokens)), false)
 			held = append(held, added)
 		}
 	}
@@ -34,7 +34,7 @@ func TestCatalog_LooksForUnusedNumbersRarely(t *testing.T) {
 	}
 	tokens++
 	c.pin(charge("a", "user", limiter.PerSecond(tokens)), false)
-	require.Len(t, c.numbers, 2)
+	require.Len(t, c.known, 2)
 	require.Equal(t, 1024, c.recycle, "the least")
 	holdUntil(2048)
 	require.Empty(t, c.free)

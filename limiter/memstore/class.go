@@ -151,7 +151,7 @@ type catalog struct {
 
 	mu      sync.RWMutex // guards what follows
 	pools   map[poolID]*pool
-	numbers map[classID]uint32
+	known   map[classID]*class
 	free    []uint32
 	recycle int // the number of classes at which unused ones are looked for
 
@@ -166,7 +166,7 @@ func newCatalog(maxAccounts, shards int) *catalog {
 			{id: 1, cap: quarter, overflows: int64(shards)},
 		},
 		pools:   map[poolID]*pool{},
-		numbers: map[classID]uint32{},
+		known:   map[classID]*class{},
 		recycle: 1024,
 	}
 	classes := make([]atomic.Pointer[class], 16)
@@ -210,10 +210,8 @@ func (c *catalog) forget() {
 	if len(unused) == 0 {
 		return
 	}
-	for id, number := range c.numbers {
-		switch {
-		case !unused[id.poolID]:
-		case !c.drop(id, number):
+	for id, class := range c.known {
+		if unused[id.poolID] && !c.drop(id, class) {
 			unused[id.poolID] = false
 		}
 	}
@@ -229,12 +227,12 @@ func (c *catalog) forget() {
 }
 
 // drop frees the number of a class, if it is not in use. The caller holds mu.
-func (c *catalog) drop(id classID, number uint32) bool {
-	if !c.class(number).refs.CompareAndSwap(0, dropped) {
+func (c *catalog) drop(id classID, unused *class) bool {
+	if !unused.refs.CompareAndSwap(0, dropped) {
 		return false
 	}
-	delete(c.numbers, id)
-	c.free = append(c.free, number)
+	delete(c.known, id)
+	c.free = append(c.free, unused.number)
 	return true
 }
 
@@ -258,8 +256,8 @@ func (c *catalog) pool(id poolID) *pool {
 	return p
 }
 
-// pin returns the class of a charge and its number, which are valid until unpin.
-func (c *catalog) pin(charge *limiter.Charge, overflow bool) (*class, uint32) {
+// pin returns the class of a charge, whose number is valid until unpin.
+func (c *catalog) pin(charge *limiter.Charge, overflow bool) *class {
 	id := classID{
 		poolID:   poolID{charge.Key.Budget, charge.Key.Principal.Kind == kind.Address},
 		limit:    charge.Limit,
@@ -267,27 +265,26 @@ func (c *catalog) pin(charge *limiter.Charge, overflow bool) (*class, uint32) {
 	}
 	id.limit.Burst = charge.Limit.Capacity()
 	c.mu.RLock()
-	number, known := c.numbers[id]
-	if known {
-		c.class(number).refs.Add(1)
+	known := c.known[id]
+	if known != nil {
+		known.refs.Add(1)
 	}
 	c.mu.RUnlock()
-	if !known {
-		number = c.intern(id)
+	if known == nil {
+		return c.intern(id)
 	}
-	return c.class(number), number
+	return known
 }
 
 func (c *class) unpin() { c.refs.Add(-1) }
 
-// intern returns the number of a class, which it creates if needed, and pins it.
-func (c *catalog) intern(id classID) uint32 {
+// intern returns a class, which it creates if needed, and pins it.
+func (c *catalog) intern(id classID) *class {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	number, known := c.numbers[id]
-	if known {
-		c.class(number).refs.Add(1)
-		return number
+	if known := c.known[id]; known != nil {
+		known.refs.Add(1)
+		return known
 	}
 	l := id.limit
 	added := &class{pool: c.pool(id.poolID), limit: l, overflow: id.overflow}
@@ -298,28 +295,27 @@ func (c *catalog) intern(id classID) uint32 {
 		added.newPlaces = places(empty.LogRoomAfter(0))
 		added.pool.overflowSize.Store(added.newPlaces) // the log of an overflow account does not grow
 	}
-	number = c.unused()
-	added.number = number
-	(*c.classes.Load())[number].Store(added)
-	c.numbers[id] = number
-	return number
+	added.number = c.unused()
+	(*c.classes.Load())[added.number].Store(added)
+	c.known[id] = added
+	return added
 }
 
 // unused returns a number that is not in use. It looks through the classes only
 // when they are twice as many as the last time.
 func (c *catalog) unused() uint32 {
-	if len(c.free) == 0 && len(c.numbers) >= c.recycle {
-		for id, number := range c.numbers {
-			c.drop(id, number)
+	if len(c.free) == 0 && len(c.known) >= c.recycle {
+		for id, class := range c.known {
+			c.drop(id, class)
 		}
-		c.recycle = max(1024, 2*len(c.numbers))
+		c.recycle = max(1024, 2*len(c.known))
 	}
 	if n := len(c.free); n > 0 {
 		number := c.free[n-1]
 		c.free = c.free[:n-1]
 		return number
 	}
-	number := len(c.numbers) + 1
+	number := len(c.known) + 1
 	if classes := *c.classes.Load(); number == len(classes) {
 		grown := make([]atomic.Pointer[class], 2*len(classes))
 		for i := range classes {

@@ -75,13 +75,15 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 	c := newCatalog(1000, 256)
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 5, Per: time.Second}
 	evenLog := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 6, Per: time.Second}
-	first, number := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
+	first := c.pin(charge("a", "user", limiter.PerSecond(5)), false)
+	number := first.number
 	assert.Same(t, first, c.class(number))
 	assert.EqualValues(t, 1, number, "0 is none")
 	assert.EqualValues(t, 1, first.newPlaces)
 	spelled := limiter.PerSecond(5)
 	spelled.Burst = 5
-	same, again := c.pin(charge("a", "user", spelled), false)
+	same := c.pin(charge("a", "user", spelled), false)
+	again := same.number
 	assert.Same(t, first, same)
 	assert.Equal(t, number, again)
 	assert.EqualValues(t, 2, first.refs.Load())
@@ -104,7 +106,8 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 100, Per: time.Second}), true, 2},
 		{charge("a", "user", limiter.Limit{Algorithm: 2, Tokens: 1, Per: time.Second}), true, 2},
 	} {
-		class, number := c.pin(other.charge, other.overflow)
+		class := c.pin(other.charge, other.overflow)
+		number := class.number
 		assert.False(t, seen[number], "%+v", other)
 		seen[number] = true
 		assert.Equal(t, other.places, class.newPlaces)
@@ -128,9 +131,9 @@ func TestCatalog_OneClassForALimitOfABudget(t *testing.T) {
 func TestCatalog_OneClassForRequestsAtOnce(t *testing.T) {
 	c := newCatalog(1000, 256)
 	id := classID{poolID: poolID{"a", false}, limit: limiter.Limit{Tokens: 1, Per: 1, Burst: 1}}
-	number := c.intern(id)
-	assert.Equal(t, number, c.intern(id))
-	assert.EqualValues(t, 2, c.class(number).refs.Load())
+	first := c.intern(id)
+	assert.Same(t, first, c.intern(id))
+	assert.EqualValues(t, 2, first.refs.Load())
 }
 
 func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
@@ -138,7 +141,8 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 	held := map[uint32]*class{}
 	highest := uint32(0)
 	for i := range int64(20_000) {
-		class, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		class := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		number := class.number
 		require.Equal(t, i+1, class.limit.Tokens)
 		highest = max(highest, number)
 		require.NotContains(t, held, number, "it is held")
@@ -150,7 +154,8 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 	}
 	for number, class := range held {
 		require.Same(t, class, c.class(number))
-		again, same := c.pin(charge("a", "user", class.limit), false)
+		again := c.pin(charge("a", "user", class.limit), false)
+		same := again.number
 		require.Same(t, class, again)
 		require.Equal(t, number, same)
 	}
@@ -160,7 +165,7 @@ func TestCatalog_NumbersThatNothingHoldsAreUsedAgain(t *testing.T) {
 func TestCatalog_GrowsWithTheClassesThatAreHeld(t *testing.T) {
 	c := newCatalog(1000, 256)
 	for i := range int64(5000) {
-		_, number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false)
+		number := c.pin(charge("a", "user", limiter.PerSecond(i+1)), false).number
 		require.EqualValues(t, i+1, number)
 	}
 	for i := range int64(5000) {
@@ -206,18 +211,19 @@ func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
 		name := strconv.Itoa(i)
 		c.plan([]string{name}, 1)
 		for _, kind := range []string{"user", kind.Address} {
-			class, _ := c.pin(charge(name, kind, limiter.PerSecond(5)), false)
+			class := c.pin(charge(name, kind, limiter.PerSecond(5)), false)
 			class.unpin()
 		}
 		c.plan([]string{name}, -1)
 	}
 	assert.Empty(t, c.pools)
-	assert.Empty(t, c.numbers)
+	assert.Empty(t, c.known)
 	assert.LessOrEqual(t, len(*c.classes.Load()), 16, "numbers are used again")
 
 	c.plan([]string{"held", "live", "planned"}, 1)
-	class, number := c.pin(charge("held", "user", limiter.PerSecond(5)), false)
-	live, _ := c.pin(charge("live", "user", limiter.PerSecond(5)), false)
+	class := c.pin(charge("held", "user", limiter.PerSecond(5)), false)
+	number := class.number
+	live := c.pin(charge("live", "user", limiter.PerSecond(5)), false)
 	require.True(t, live.pool.admit(1))
 	live.unpin()
 	c.plan([]string{"held", "live"}, -1)
@@ -228,7 +234,7 @@ func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
 	assert.Contains(t, c.pools, poolID{"planned", true})
 	class.unpin()
 	live.pool.add(-1)
-	late, _ := c.pin(charge("late", "user", limiter.PerSecond(5)), false)
+	late := c.pin(charge("late", "user", limiter.PerSecond(5)), false)
 	late.unpin()
 	require.EqualValues(t, 2, c.regions[0].pools.Load(), "one is charged, one is planned")
 	c.plan([]string{"planned"}, -1)
@@ -242,12 +248,12 @@ func TestCatalog_ForgetsBudgetsThatAreNotPlannedAnyMore(t *testing.T) {
 func TestCatalog_LogsOfOverflowAccountsAreSmall(t *testing.T) {
 	log := limiter.Limit{Algorithm: limiter.RollingLog, Tokens: 9, Per: time.Second}
 	c := newCatalog(40_000, 256)
-	bucket, _ := c.pin(charge("a", "user", limiter.PerSecond(9)), true)
+	bucket := c.pin(charge("a", "user", limiter.PerSecond(9)), true)
 	assert.EqualValues(t, 1, bucket.newPlaces)
 	assert.EqualValues(t, 1, bucket.pool.overflowSize.Load())
-	own, _ := c.pin(charge("a", "user", log), false)
+	own := c.pin(charge("a", "user", log), false)
 	assert.EqualValues(t, 2, own.pool.overflowSize.Load())
-	shared, _ := c.pin(charge("a", "user", log), true)
+	shared := c.pin(charge("a", "user", log), true)
 	for _, class := range []*class{own, shared} {
 		a, _ := account.Account{}.Under(&class.rule, 0)
 		for now := range int64(9) {

@@ -32,7 +32,7 @@ func (s *Store) judge(draws []draw, now int64) (allowed, changed bool) {
 		if d.lead != i {
 			continue
 		}
-		if d.record != nil && d.record.class == d.number {
+		if d.record != nil && d.record.class == d.class.number {
 			d.load(d.class)
 			d.used = d.account.Used(now)
 		} else {
@@ -104,7 +104,7 @@ func (s *Store) rebase(draws []draw, now int64) {
 	for i := range draws {
 		d := &draws[i]
 		if leads(draws, i) && d.outcome == account.Deny && d.record != nil &&
-			d.record.class != d.number {
+			d.record.class != d.class.number {
 			d.save(s, now)
 		}
 	}
@@ -113,10 +113,10 @@ func (s *Store) rebase(draws []draw, now int64) {
 // save writes the account to its record, under the charge's class.
 func (d *draw) save(s *Store, now int64) {
 	stored := d.class
-	if d.record.class != d.number {
+	if d.record.class != d.class.number {
 		stored = s.classes.class(d.record.class)
 	}
-	d.shard.save(d.record, d.number, d.account, stored.isLog())
+	d.shard.save(d.record, d.class, d.account, stored.isLog())
 	d.recount(d.class)
 	if stored != d.class { // then it may be full earlier
 		d.shard.expectFull(d.fingerprint, now, &d.account)
@@ -143,8 +143,8 @@ func (s *Store) addRecords(draws []draw, now int64) {
 // taken already.
 func (s *Store) insert(d *draw, now int64) {
 	r := record{high: d.fingerprint.high, low: d.fingerprint.low}
-	d.shard.save(&r, d.number, d.account, false)
-	d.shard.add(r, fullAt(now, &d.account), func(b block) { d.shard.sweep(b, now, s.classes) })
+	d.shard.save(&r, d.class, d.account, false)
+	d.shard.insert(r, now, &d.account, s.classes)
 }
 
 // conclude writes the results and the decision.

@@ -22,7 +22,6 @@ type draw struct {
 	places  int64           // of the record
 	account account.Account // at the instant of the request, under the charge's limit
 	used    account.Uint128 // of the account
-	number  uint32          // of class
 	outcome account.Outcome
 
 	pinned   bool // class is unpinned when the request ends
@@ -102,7 +101,7 @@ func (s *Store) locate(draws []draw, now int64, take bool) error {
 	noRoom := false
 	for i := range draws {
 		d := &draws[i]
-		if !leads(draws, i) || d.find(s) {
+		if !leads(draws, i) || d.find(s) || d.admitFast() {
 			continue
 		}
 		if err := d.charge.Limit.Validate(); err != nil {
@@ -128,9 +127,22 @@ func (d *draw) find(s *Store) bool {
 	if d.record == nil {
 		return false
 	}
-	d.number = d.record.class
-	d.class = s.classes.class(d.number)
+	d.class = s.classes.class(d.record.class)
 	return d.class.is(&d.charge.Limit)
+}
+
+// admitFast takes a place for the record that the draw needs, if it has none and its
+// class is remembered. A draw that does not pay may have no use for one.
+func (d *draw) admitFast() bool {
+	if d.record != nil || d.cost == 0 {
+		return false
+	}
+	c := d.names.class(&d.charge.Limit)
+	if c == nil || c.isLog() || !d.shard.takeOften(c) {
+		return false
+	}
+	d.class, d.admitted = c, true
+	return true
 }
 
 // admit takes places for a new record, if the request may need one.
@@ -155,7 +167,7 @@ func (d *draw) pin(s *Store, overflow bool) {
 	if d.pinned {
 		d.class.unpin()
 	}
-	d.class, d.number = s.classes.pin(d.charge, overflow)
+	d.class = s.classes.pin(d.charge, overflow)
 	d.pinned = true
 }
 

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,14 +13,9 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// decideFast calls the fast path for the number of charges, and reports whether it
-// decided them.
+// decideFast calls the fast path, and reports whether it decided the charge.
 func decideFast(s *Store, charges []limiter.Charge, take bool) (d limiter.Decision, decided bool) {
-	if len(charges) == 1 {
-		decided = s.decideOne(&charges[0], take, &d)
-	} else {
-		decided = s.decideSeveral(charges, take, &d)
-	}
+	decided = s.decideOne(&charges[0], take, &d)
 	return d, decided
 }
 
@@ -39,25 +35,58 @@ func newKept(t *testing.T) (*Store, []limiter.Charge) {
 }
 
 func TestFastPath_DecidesAccountsThatHaveRecords(t *testing.T) {
-	for n := 1; n <= maxFast; n++ {
-		s, charges := newKept(t)
-		charges = charges[:n]
-		for i := range charges {
-			charges[i].Receipt = limiter.Receipt{}
-		}
+	s, charges := newKept(t)
+	for i := range charges {
+		alone := charges[i : i+1]
+		alone[0].Receipt = limiter.Receipt{}
 		for _, take := range []bool{false, true} {
-			d, decided := decideFast(s, charges, take)
-			require.True(t, decided, "of %d", n)
+			d, decided := decideFast(s, alone, take)
+			require.True(t, decided)
 			assert.True(t, d.Allowed())
-			for _, c := range charges {
-				assert.EqualValues(t, 1, c.Result.Remaining)
-				place, taken := c.Receipt.Place, c.Receipt.Valid
-				assert.Equal(t, take, taken)
-				assert.EqualValues(t, ownAccount, place)
-			}
+			assert.EqualValues(t, 1, alone[0].Result.Remaining)
+			place, taken := alone[0].Receipt.Place, alone[0].Receipt.Valid
+			assert.Equal(t, take, taken)
+			assert.EqualValues(t, ownAccount, place)
 		}
-		audit(t, s)
 	}
+	audit(t, s)
+}
+
+// The fast path adds a record if the limit is in use already, also over that of an
+// account that is full again.
+func TestFastPath_AddsRecords(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	take := func(id int, want bool) {
+		t.Helper()
+		c := []limiter.Charge{on("a", strconv.Itoa(id), "", 1)}
+		before := slices.Clone(c)
+		_, decided := decideFast(s, c, true)
+		require.Equal(t, want, decided)
+		if !decided {
+			require.Equal(t, before, c)
+			_, err := s.Take(t.Context(), c)
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 2, c[0].Result.Remaining)
+		taken := c[0].Receipt.Valid
+		require.True(t, taken)
+		require.False(t, c[0].Result.Overflow)
+	}
+	take(0, false)
+	const n = 5000
+	for id := 1; id < n; id++ {
+		take(id, true)
+	}
+	audit(t, s)
+	require.EqualValues(t, n, s.Stats().Accounts)
+	now = now.Add(2 * time.Hour)
+	for id := range n / 2 {
+		take(n+id, true)
+	}
+	audit(t, s)
+	require.EqualValues(t, n/2, s.Stats().Accounts)
 }
 
 // If the fast path does not decide a request, it has changed nothing and holds no lock.
@@ -75,25 +104,15 @@ func TestFastPath_DecidesNoOthers(t *testing.T) {
 		{"a log", func(c *limiter.Charge) { c.Key.Budget, c.Limit = "log", log }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, n := range []int{1, 3, maxFast} { // of which the last is on a bucket
-				s, charges := newKept(t)
-				charges = charges[:n]
-				logged := on("log", charges[n-1].Key.Principal.ID, "", 1)
-				logged.Limit = log
-				_, err := s.Take(t.Context(), []limiter.Charge{logged})
-				require.NoError(t, err)
-				test.change(&charges[n-1])
-				requireNotFast(t, s, charges)
-			}
+			s, charges := newKept(t)
+			logged := on("log", charges[0].Key.Principal.ID, "", 1)
+			logged.Limit = log
+			_, err := s.Take(t.Context(), []limiter.Charge{logged})
+			require.NoError(t, err)
+			test.change(&charges[0])
+			requireNotFast(t, s, charges[:1])
 		})
 	}
-	t.Run("one account twice", func(t *testing.T) {
-		for _, twice := range [][2]int{{0, 1}, {0, 3}, {1, 2}, {2, 3}} {
-			s, charges := newKept(t)
-			charges[twice[1]] = charges[twice[0]]
-			requireNotFast(t, s, charges)
-		}
-	})
 }
 
 func requireNotFast(t *testing.T, s *Store, charges []limiter.Charge) {
@@ -130,19 +149,16 @@ func TestFastPath_AnswersAsTheGeneralPathDoes(t *testing.T) {
 		return d
 	}
 	const costs = 5 // 0 to 4 of 2 that are left of 3
-	for i := range costs * costs * costs {
-		for n := 1; n <= maxFast; n++ {
+	for i := range 2 * costs {
+		for n := range 4 {
 			var want, got answers
 			for _, way := range []struct {
 				decide  func(*Store, []limiter.Charge) limiter.Decision
 				answers *answers
 			}{{general, &want}, {fast, &got}} {
 				s, charges := newKept(t)
-				charges = charges[:n]
-				for j, each := range []int{1, costs, costs * costs, 1}[:n] {
-					charges[j].Cost = int64(i / each % costs)
-				}
-				charges[n-1].Shadow = i%2 == 0
+				charges = charges[n : n+1]
+				charges[0].Cost, charges[0].Shadow = int64(i%costs), i < costs
 				for range 2 {
 					d := way.decide(s, charges)
 					way.answers.decisions = append(way.answers.decisions, d)
@@ -163,7 +179,7 @@ type answers struct {
 
 // Up to four charges do not allocate, whether or not their accounts have records.
 func TestStore_AFewChargesDoNotAllocate(t *testing.T) {
-	for n := 1; n <= maxFast; n++ {
+	for n := 1; n <= maxDraws; n++ {
 		s, charges := newKept(t)
 		charges = charges[:n]
 		var cost int64
@@ -199,8 +215,8 @@ func TestStore_ACostOf0WritesNothing(t *testing.T) {
 		s.prepare(draws, charges[:n], new(lockSet))
 		kept := draws[0].shard.find(draws[0].fingerprint).state
 		charges[0].Cost, charges[1].Cost = 0, 0
-		_, decided := decideFast(s, charges[:n], true)
-		require.True(t, decided)
+		_, err := s.Take(t.Context(), charges[:n])
+		require.NoError(t, err)
 		require.Equal(t, kept, draws[0].shard.find(draws[0].fingerprint).state)
 	}
 }

@@ -132,18 +132,16 @@ func (s *Store) decide(
 	switch n := len(charges); {
 	case n == 1 && s.decideOne(&charges[0], take, decision):
 		return nil
-	case n > 1 && n <= maxFast && s.decideSeveral(charges, take, decision):
-		return nil
-	case n == 1: // an array of constant size is not allocated
-		var draws [1]draw
-		return s.run(draws[:], charges, take, decision)
-	case n <= maxFast:
-		var draws [maxFast]draw
+	case n <= maxDraws: // an array of constant size is not allocated
+		var draws [maxDraws]draw
 		return s.run(draws[:n], charges, take, decision)
 	default:
 		return s.run(make([]draw, n), charges, take, decision)
 	}
 }
+
+// maxDraws is the most charges of a request that does not allocate.
+const maxDraws = 4
 
 // run decides a request that the fast path does not. It holds all locks of the
 // request at the same time, and uses one instant.
@@ -267,7 +265,7 @@ func (d *draw) settleKept(s *Store, now, at int64) bool {
 	}
 	d.account.Tight = stored.tight(&d.account, now)
 	d.settleAccount(now, at)
-	d.shard.save(d.record, d.record.class, d.account, stored.isLog())
+	d.shard.save(d.record, stored, d.account, stored.isLog())
 	d.recount(stored)
 	d.shard.expectFull(d.fingerprint, now, &d.account)
 	return true

@@ -38,9 +38,9 @@ func (s *shard) load(r *record, c *class) account.Account {
 	return a
 }
 
-// save writes the account to r, with the class number. wasLog says whether r has a log
+// save writes the account to r, whose class is then c. wasLog says whether r has a log
 // already.
-func (s *shard) save(r *record, number uint32, a account.Account, wasLog bool) {
+func (s *shard) save(r *record, c *class, a account.Account, wasLog bool) {
 	isLog := a.Limit.Algorithm == account.RollingLog
 	switch {
 	case isLog && wasLog:
@@ -53,7 +53,7 @@ func (s *shard) save(r *record, number uint32, a account.Account, wasLog bool) {
 		}
 		r.state = a.State
 	}
-	r.class = number
+	r.class = c.number
 }
 
 func (s *shard) newLog(log *account.Log) uint64 {
@@ -70,6 +70,26 @@ func (s *shard) newLog(log *account.Log) uint64 {
 func (s *shard) freeLog(index uint64) {
 	s.logs[index] = nil
 	s.freeLogs = append(s.freeLogs, index)
+}
+
+// findFull returns the record of an account of class c that is full at now, if the search
+// for f, which has no record, meets one. Its slot can then be that of f.
+func (s *shard) findFull(f fingerprint, c *class, now int64) *record {
+	if len(s.directory) == 0 {
+		return nil
+	}
+	b := s.directory[s.at(f)]
+	for i := b.home(f); b[i].class != 0; i = b.next(i) {
+		if a := (account.Account{Limit: &c.rule, State: b[i].state}); b[i].class == c.number && a.Full(now) {
+			return &b[i]
+		}
+	}
+	return nil
+}
+
+// insert adds a record whose account is a at now. Its place is taken already.
+func (s *shard) insert(r record, now int64, a *account.Account, classes *catalog) {
+	s.add(r, fullAt(now, a), func(b block) { s.sweep(b, now, classes) })
 }
 
 // sweep drops the accounts of a block that are full at now, and reports whether it

@@ -61,7 +61,7 @@ func TestStock_ABudgetUsesItsWholeShare(t *testing.T) {
 		audit(t, s)
 		require.Equal(t, share+1, s.Stats().Accounts, "with an overflow account")
 
-		now = now.Add(24 * time.Hour) // all are full again, and replaced
+		now = now.Add(24 * time.Hour)   // all are full again, and replaced
 		for i := range int(share) / 2 { // the search for a full account is bounded
 			require.False(t, take(1<<30+i).Overflow)
 		}
@@ -90,5 +90,5 @@ func TestStock_IsGivenBackWhenABudgetIsRemoved(t *testing.T) {
 	require.Zero(t, s.Stats().Accounts)
 	s.Capabilities().Plan(nil, []string{"a"})
 	require.Empty(t, s.classes.pools)
-	require.Empty(t, s.classes.numbers)
+	require.Empty(t, s.classes.known)
 }

@@ -65,22 +65,6 @@ func (b block) index(f fingerprint) int {
 	return 0
 }
 
-// place returns a slot for a record of f, which is not in the block and is of class c: that
-// of an account of c that is full at now and that the search for f meets, or else the free
-// slot where that ends.
-func (b block) place(f fingerprint, c *class, now int64) int {
-	i := b.home(f)
-	for ; b[i].class != 0; i = b.next(i) {
-		if b[i].class != c.number {
-			continue
-		}
-		if a := (account.Account{Limit: &c.rule, State: b[i].state}); a.Full(now) {
-			break
-		}
-	}
-	return i
-}
-
 // add adds a record that is not in the block yet. The block must have room.
 func (b block) add(r record) {
 	i := b.home(r.fingerprint())

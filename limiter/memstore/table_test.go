@@ -203,7 +203,7 @@ func TestBlock_HeaderHoldsWhenTheFirstIsFull(t *testing.T) {
 	store, err := New(Config{})
 	require.NoError(t, err)
 	c := store.classes
-	_, number := c.pin(charge("a", "user", limiter.PerSecond(1)), false)
+	number := c.pin(charge("a", "user", limiter.PerSecond(1)), false).number
 	var s shard
 	s.add(record{high: 1, class: number, state: account.State{At: 30}}, 30, func(block) {})
 	s.add(record{high: 2, class: number, state: account.State{At: 20}}, 20, func(block) {})
