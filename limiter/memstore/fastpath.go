@@ -67,7 +67,7 @@ func (s *Store) fastClass(r *record, c *limiter.Charge, n *names, take bool) *cl
 // addFast adds a record for the account of f, which has none, and reports whether there
 // was room. The record of a full account is replaced if the search for f meets one.
 func (s *Store) addFast(sh *shard, f fingerprint, c *class, a *account.Account, now int64) bool {
-	if r := sh.findFull(f, c, now); r != nil { // its place is now that of f
+	if r := sh.findFull(f, c, now, s.classes); r != nil { // its place is now that of f
 		r.high, r.low, r.state = f.high, f.low, a.State
 		sh.expectFull(f, now, a)
 		return true

@@ -232,3 +232,40 @@ func TestStore_ATakeCopiesNoLog(t *testing.T) {
 	}
 	assert.Zero(t, testing.AllocsPerRun(1000, take))
 }
+
+// A remembered class may have been dropped, and its number used again. Then the fast path
+// must not take the accounts of the other class for full ones of its own.
+func TestFastPath_LeavesTheAccountsOfAReusedNumber(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	s := NewSharded(Config{MaxAccounts: 100_000, Now: func() time.Time { return now }}, 1)
+	take := func(budget string, l limiter.Limit, id int) limiter.Outcome {
+		c := []limiter.Charge{on(budget, strconv.Itoa(id), "", 1)}
+		c[0].Limit = l
+		d, err := s.Take(t.Context(), c)
+		require.NoError(t, err)
+		return d.Outcome
+	}
+	bucket := limiter.PerSecond(1)
+	window := limiter.Limit{Algorithm: limiter.FixedWindow, Tokens: 1, Per: 24 * time.Hour}
+	s.Capabilities().Plan([]string{"a"}, nil)
+	for id := range 20 {
+		require.Equal(t, limiter.Allow, take("a", bucket, id))
+	}
+	now = now.Add(time.Minute)
+	require.Zero(t, s.Stats().Accounts)
+	s.Capabilities().Plan(nil, []string{"a"})
+	require.Empty(t, s.classes.known)
+	for id := range 1000 {
+		require.Equal(t, limiter.Allow, take("b", window, id))
+	}
+	for _, c := range s.classes.known {
+		require.EqualValues(t, 1, c.number, "it is used again")
+	}
+	for id := range 1000 {
+		require.Equal(t, limiter.Allow, take("a", bucket, id))
+	}
+	for id := range 1000 {
+		require.Equal(t, limiter.Deny, take("b", window, id), "it is spent")
+	}
+	audit(t, s)
+}

@@ -73,14 +73,16 @@ func (s *shard) freeLog(index uint64) {
 }
 
 // findFull returns the record of an account of class c that is full at now, if the search
-// for f, which has no record, meets one. Its slot can then be that of f.
-func (s *shard) findFull(f fingerprint, c *class, now int64) *record {
+// for f, which has no record, meets one. Its slot can then be that of f. If c is dropped,
+// no record is of c, though its number may be in use again.
+func (s *shard) findFull(f fingerprint, c *class, now int64, classes *catalog) *record {
 	if len(s.directory) == 0 {
 		return nil
 	}
 	b := s.directory[s.at(f)]
 	for i := b.home(f); b[i].class != 0; i = b.next(i) {
-		if a := (account.Account{Limit: &c.rule, State: b[i].state}); b[i].class == c.number && a.Full(now) {
+		a := account.Account{Limit: &c.rule, State: b[i].state}
+		if classes.class(b[i].class) == c && a.Full(now) {
 			return &b[i]
 		}
 	}
