@@ -118,33 +118,32 @@ func (l *Limiter) Name() string { return l.name }
 // one Store call; it does not allocate itself.
 func (l *Limiter) Take(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow(&c, cost)
-	decided, err := q.prepare(ctx, l)
-	if !decided {
-		start := l.startTimer()
-		d, err = l.store.Take(ctx, q.charges)
-		if err != nil || l.observer.Decided != nil || !l.can.NeverFails {
-			q.event.Decision = d
-			err = q.answered(ctx, l, start, err, Store.Take)
-			d = q.event.Decision
-		}
-	} else {
-		d = q.event.Decision
-	}
-	if l.observer.Decided != nil && d.Outcome != 0 {
-		l.decided(ctx, q, err)
-	}
+	err = l.takeInto(ctx, q, &d)
 	l.giveBack(q) // not if a hook panics: then q is not used again
 	return d, err
 }
 
+// take decides q and debits its budgets. The decision is that of q.event.
 func (l *Limiter) take(ctx context.Context, q *request) error {
+	return l.takeInto(ctx, q, &q.event.Decision)
+}
+
+// takeInto is take with another place for the decision, which saves copies of it.
+func (l *Limiter) takeInto(ctx context.Context, q *request, d *Decision) error {
 	decided, err := q.prepare(ctx, l)
-	if !decided {
+	if decided {
+		*d = q.event.Decision
+	} else {
 		start := l.startTimer()
-		q.event.Decision, err = l.store.Take(ctx, q.charges)
-		err = q.answered(ctx, l, start, err, Store.Take)
+		*d, err = l.store.Take(ctx, q.charges)
+		if err != nil || !l.can.NeverFails {
+			q.event.Decision = *d
+			err = q.answered(ctx, l, start, err, Store.Take)
+			*d = q.event.Decision
+		}
 	}
-	if l.observer.Decided != nil && q.event.Decision.Outcome != 0 {
+	if l.observer.Decided != nil && d.Outcome != 0 {
+		q.event.Decision = *d
 		l.decided(ctx, q, err)
 	}
 	return err
