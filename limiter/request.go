@@ -50,14 +50,14 @@ func (q *request) paid(k *Key) (charged bool, sum int64) {
 	return charged, sum
 }
 
-// borrow returns a request of c.
+// borrow returns a request of c, which it trims.
 func (l *Limiter) borrow(c *Caller, cost int64) *request {
 	q, pooled := l.requests.Get().(*request)
 	if !pooled {
 		q = &request{event: DecisionEvent{Limiter: l.name}}
 	}
+	c.trim()
 	q.event.Caller, q.event.Cost = *c, cost
-	q.event.Caller.trim()
 	return q
 }
 

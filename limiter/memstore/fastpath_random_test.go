@@ -45,7 +45,7 @@ func (w *bothPaths) charges() []limiter.Charge {
 		{Tokens: 4, Per: time.Second, Algorithm: limiter.RollingLog},
 	}
 	one := func(of ...string) string { return of[w.random.IntN(len(of))] }
-	charges := make([]limiter.Charge, 1+w.random.IntN(maxDraws))
+	charges := make([]limiter.Charge, 1+w.random.IntN(maxFast))
 	for i := range charges {
 		budget := w.random.IntN(len(limits))
 		limit := limits[budget]
@@ -84,10 +84,8 @@ func (w *bothPaths) step() {
 }
 
 func (w *bothPaths) decide(charges []limiter.Charge, take bool) {
-	if len(charges) == 1 {
-		if _, decided := decideFast(w.fast, slices.Clone(charges), false); decided {
-			w.decided++
-		}
+	if _, decided := decideFast(w.fast, slices.Clone(charges), false); decided {
+		w.decided++
 	}
 	var want, got limiter.Decision
 	others := slices.Clone(charges)

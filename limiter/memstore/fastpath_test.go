@@ -13,9 +13,14 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// decideFast calls the fast path, and reports whether it decided the charge.
+// decideFast calls the fast path for the number of charges, and reports whether it
+// decided them.
 func decideFast(s *Store, charges []limiter.Charge, take bool) (d limiter.Decision, decided bool) {
-	decided = s.decideOne(&charges[0], take, &d)
+	if len(charges) == 1 {
+		decided = s.decideOne(&charges[0], take, &d)
+	} else {
+		decided = s.decideSeveral(charges, take, &d)
+	}
 	return d, decided
 }
 
@@ -35,21 +40,25 @@ func newKept(t *testing.T) (*Store, []limiter.Charge) {
 }
 
 func TestFastPath_DecidesAccountsThatHaveRecords(t *testing.T) {
-	s, charges := newKept(t)
-	for i := range charges {
-		alone := charges[i : i+1]
-		alone[0].Receipt = limiter.Receipt{}
-		for _, take := range []bool{false, true} {
-			d, decided := decideFast(s, alone, take)
-			require.True(t, decided)
-			assert.True(t, d.Allowed())
-			assert.EqualValues(t, 1, alone[0].Result.Remaining)
-			place, taken := alone[0].Receipt.Place, alone[0].Receipt.Valid
-			assert.Equal(t, take, taken)
-			assert.EqualValues(t, ownAccount, place)
+	for n := 1; n <= maxFast; n++ {
+		s, charges := newKept(t)
+		charges = charges[:n]
+		for i := range charges {
+			charges[i].Receipt = limiter.Receipt{}
 		}
+		for _, take := range []bool{false, true} {
+			d, decided := decideFast(s, charges, take)
+			require.True(t, decided, "of %d", n)
+			assert.True(t, d.Allowed())
+			for _, c := range charges {
+				assert.EqualValues(t, 1, c.Result.Remaining)
+				place, taken := c.Receipt.Place, c.Receipt.Valid
+				assert.Equal(t, take, taken)
+				assert.EqualValues(t, ownAccount, place)
+			}
+		}
+		audit(t, s)
 	}
-	audit(t, s)
 }
 
 // The fast path adds a record if the limit is in use already, also over that of an
@@ -104,15 +113,25 @@ func TestFastPath_DecidesNoOthers(t *testing.T) {
 		{"a log", func(c *limiter.Charge) { c.Key.Budget, c.Limit = "log", log }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s, charges := newKept(t)
-			logged := on("log", charges[0].Key.Principal.ID, "", 1)
-			logged.Limit = log
-			_, err := s.Take(t.Context(), []limiter.Charge{logged})
-			require.NoError(t, err)
-			test.change(&charges[0])
-			requireNotFast(t, s, charges[:1])
+			for _, n := range []int{1, 3, maxFast} { // of which the last is on a bucket
+				s, charges := newKept(t)
+				charges = charges[:n]
+				logged := on("log", charges[n-1].Key.Principal.ID, "", 1)
+				logged.Limit = log
+				_, err := s.Take(t.Context(), []limiter.Charge{logged})
+				require.NoError(t, err)
+				test.change(&charges[n-1])
+				requireNotFast(t, s, charges)
+			}
 		})
 	}
+	t.Run("one account twice", func(t *testing.T) {
+		for _, twice := range [][2]int{{0, 1}, {0, 3}, {1, 2}, {2, 3}} {
+			s, charges := newKept(t)
+			charges[twice[1]] = charges[twice[0]]
+			requireNotFast(t, s, charges)
+		}
+	})
 }
 
 func requireNotFast(t *testing.T, s *Store, charges []limiter.Charge) {
@@ -149,16 +168,19 @@ func TestFastPath_AnswersAsTheGeneralPathDoes(t *testing.T) {
 		return d
 	}
 	const costs = 5 // 0 to 4 of 2 that are left of 3
-	for i := range 2 * costs {
-		for n := range 4 {
+	for i := range costs * costs * costs {
+		for n := 1; n <= maxFast; n++ {
 			var want, got answers
 			for _, way := range []struct {
 				decide  func(*Store, []limiter.Charge) limiter.Decision
 				answers *answers
 			}{{general, &want}, {fast, &got}} {
 				s, charges := newKept(t)
-				charges = charges[n : n+1]
-				charges[0].Cost, charges[0].Shadow = int64(i%costs), i < costs
+				charges = charges[:n]
+				for j, each := range []int{1, costs, costs * costs, 1}[:n] {
+					charges[j].Cost = int64(i / each % costs)
+				}
+				charges[n-1].Shadow = i%2 == 0
 				for range 2 {
 					d := way.decide(s, charges)
 					way.answers.decisions = append(way.answers.decisions, d)
@@ -179,7 +201,7 @@ type answers struct {
 
 // Up to four charges do not allocate, whether or not their accounts have records.
 func TestStore_AFewChargesDoNotAllocate(t *testing.T) {
-	for n := 1; n <= maxDraws; n++ {
+	for n := 1; n <= maxFast; n++ {
 		s, charges := newKept(t)
 		charges = charges[:n]
 		var cost int64
@@ -215,8 +237,8 @@ func TestStore_ACostOf0WritesNothing(t *testing.T) {
 		s.prepare(draws, charges[:n], new(lockSet))
 		kept := draws[0].shard.find(draws[0].fingerprint).state
 		charges[0].Cost, charges[1].Cost = 0, 0
-		_, err := s.Take(t.Context(), charges[:n])
-		require.NoError(t, err)
+		_, decided := decideFast(s, charges[:n], true)
+		require.True(t, decided)
 		require.Equal(t, kept, draws[0].shard.find(draws[0].fingerprint).state)
 	}
 }

@@ -110,9 +110,9 @@ func (n *names) remember(c *class) {
 // there is no room for them. To compare strings with the same address, which a service's names usually are, is faster than
 // to hash them.
 func (h *hasher) names(k *limiter.Key) (*names, lanes) {
-	i := place(k.Budget) + 7*place(k.Route) + 3*len(k.Principal.Kind)
+	i := uint8(place(k.Budget) + 7*place(k.Route) + 3*len(k.Principal.Kind))
 	for range 4 { // slots that are searched
-		slot := &h.known[i%len(h.known)]
+		slot := &h.known[i]
 		n := slot.Load()
 		if n == nil {
 			n = &names{budget: k.Budget, kind: k.Principal.Kind, route: k.Route, lanes: h.hashNames(k)}

@@ -132,16 +132,15 @@ func (s *Store) decide(
 	switch n := len(charges); {
 	case n == 1 && s.decideOne(&charges[0], take, decision):
 		return nil
-	case n <= maxDraws: // an array of constant size is not allocated
-		var draws [maxDraws]draw
+	case n > 1 && n <= maxFast && s.decideSeveral(charges, take, decision):
+		return nil
+	case n <= maxFast: // an array of constant size is not allocated
+		var draws [maxFast]draw
 		return s.run(draws[:n], charges, take, decision)
 	default:
 		return s.run(make([]draw, n), charges, take, decision)
 	}
 }
-
-// maxDraws is the most charges of a request that does not allocate.
-const maxDraws = 4
 
 // run decides a request that the fast path does not. It holds all locks of the
 // request at the same time, and uses one instant.

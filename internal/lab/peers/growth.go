@@ -23,7 +23,7 @@ func measureGrowth(o options) section {
 	l := load{keys: o.keys}
 	l.shuffle()
 	var calm, growth quantiles
-	for range (o.rounds + 3) / 4 {
+	for range (o.rounds + 9) / 10 {
 		for _, i := range rand.Perm(2) {
 			runtime.GC()
 			if i == 0 {

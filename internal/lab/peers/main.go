@@ -6,10 +6,10 @@
 // some make it from two parts, as this module does: the caller's id and the route.
 // The strings are new for each decision, as a request has just brought them.
 //
-// A workload is measured in rounds of 10 ms; in each round every limiter has its turn,
+// A workload is measured in rounds of 3 ms; in each round every limiter has its turn,
 // in random order, so that what disturbs the machine disturbs all alike. Ratios are
 // taken within a round, and the table has the medians over the rounds. The garbage
-// collector runs after every tenth round and not within, except in the workload
+// collector runs after every 25th round and not within, except in the workload
 // "growth": whoever allocates is not charged for its garbage here.
 //
 // Run it by make bench-peers, or here by go run . -quick to see that it works. It
@@ -60,8 +60,8 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("peers", flag.ExitOnError)
-	flags.IntVar(&o.rounds, "rounds", 40, "rounds of each workload")
-	flags.DurationVar(&o.time, "time", 10*time.Millisecond, "length of one measurement")
+	flags.IntVar(&o.rounds, "rounds", 100, "rounds of each workload")
+	flags.DurationVar(&o.time, "time", 3*time.Millisecond, "length of one measurement")
 	flags.IntVar(&o.keys, "keys", 1<<20, "accounts in the large workloads, a power of two")
 	flags.IntVar(&o.new, "new", 10_000_000, "accounts in the workload \"new\"")
 	only := flags.String("only", "", "measure the workloads that match this regexp")

@@ -51,7 +51,7 @@ func compare(o options, l load, subjects []subject) []series {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := range o.rounds {
-		if round%10 == 0 {
+		if round%25 == 0 {
 			runtime.GC()
 		}
 		for _, i := range rand.Perm(len(trials)) {

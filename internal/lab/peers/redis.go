@@ -153,9 +153,9 @@ func measureMany(
 // compare measures each ask in each round, in random order.
 func (s *server) compare(asks []ask, goroutines, keys int, o options) (micros, p99 [][]float64) {
 	micros, p99 = make([][]float64, len(asks)), make([][]float64, len(asks))
-	for range (o.rounds + 3) / 4 {
+	for range (o.rounds + 9) / 10 {
 		for _, i := range rand.Perm(len(asks)) {
-			mean, late := throughput(asks[i], goroutines, keys, 30*o.time)
+			mean, late := throughput(asks[i], goroutines, keys, 100*o.time)
 			micros[i], p99[i] = append(micros[i], mean), append(p99[i], late)
 		}
 	}
