@@ -26,6 +26,10 @@
 // overflow accounts: one in each shard. The number of shards is the cap divided by 128,
 // rounded down to a power of two, at least 1 and at most 256.
 //
+// While a share has plenty of room, a shard takes places from it in batches of 16. When
+// the share is used up, the shards give back what they have not used, so that a budget
+// keeps exactly as many accounts as its share.
+//
 // A rolling log counts as one account, plus half of one for each entry that it has room
 // for, at least two. The room grows by half as entries are added, and shrinks when less
 // than an eighth of it is in use. If the share is used up, the log does not grow: its

@@ -63,9 +63,9 @@ func readmit(draws []draw) {
 const searchBlocks = 8
 
 // search drops full accounts until there is room for the account of d, one of draws. It
-// reports whether it took places and whether it dropped accounts. The fingerprint determines the
-// blocks, so that Take searches where Peek did. A block whose shard is locked is skipped:
-// to wait for a second lock could be a deadlock.
+// reports whether it took places and whether it dropped accounts. The fingerprint
+// determines the blocks, so that Take searches where Peek did. A block whose shard is
+// locked is skipped: to wait for a second lock could be a deadlock.
 func (s *Store) search(d *draw, draws []draw, now int64) (found, dropped bool) {
 	if len(d.shard.directory) > 0 {
 		dropped = d.shard.sweep(d.shard.directory[d.shard.at(d.fingerprint)], now, s.classes)
