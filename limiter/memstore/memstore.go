@@ -94,10 +94,8 @@ func (s *Store) Capabilities() limiter.Capabilities {
 // that is removed has no share any more; its accounts are dropped when they are full.
 func (s *Store) plan(add, remove []string) {
 	s.classes.plan(add, 1)
-	if len(remove) > 0 {
-		s.reclaimAll() // a budget without accounts is forgotten
-		s.classes.plan(remove, -1)
-	}
+	s.reclaimAll() // since only a budget that holds no place is forgotten
+	s.classes.plan(remove, -1)
 }
 
 // Take decides the charges together and debits all or none; see [limiter.Store].

@@ -2,9 +2,12 @@ package memstore
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ration-go/ration/limiter"
@@ -91,4 +94,55 @@ func TestStock_IsGivenBackWhenABudgetIsRemoved(t *testing.T) {
 	s.Capabilities().Plan(nil, []string{"a"})
 	require.Empty(t, s.classes.pools)
 	require.Empty(t, s.classes.known)
+}
+
+// Goroutines add, replace and drop accounts of several limits near the cap, while budgets
+// come and go. The cap is never exceeded, and all counts are right in the end.
+func TestStock_CountsAreRightAfterRequestsAtOnce(t *testing.T) {
+	const shards = 8
+	s := newStore(Config{MaxAccounts: 4000, Now: time.Now}, shards)
+	s.Capabilities().Plan([]string{"a", "b"}, nil)
+	share := budgetPool(s.classes, "a", false).share() + shards // overflow accounts
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 1))
+			for i := range 4000 {
+				c := charge([]string{"a", "b"}[random.IntN(2)], "user",
+					limiter.PerSecond(1000+random.Int64N(12)))
+				c.Key.Principal.ID, c.Cost = fmt.Sprint(random.IntN(5000)), 1+random.Int64N(900)
+				other := *c
+				other.Key.Budget, other.Limit = "a", limiter.PerSecond(10)
+				other.Cost = 1
+				charges := []limiter.Charge{*c, other}[:1+random.IntN(2)]
+				if charges[0].Key == other.Key {
+					charges = charges[:1]
+				}
+				_, err := s.Take(t.Context(), charges)
+				assert.NoError(t, err)
+				for _, p := range []string{"a", "b"} {
+					live := budgetPoolLocked(s.classes, p).live.Load()
+					assert.LessOrEqual(t, live, share)
+				}
+				switch i % 500 {
+				case 0:
+					s.Stats()
+				case 250:
+					s.Capabilities().Plan([]string{"b"}, []string{"b"})
+				}
+			}
+		})
+	}
+	group.Wait()
+	audit(t, s)
+	s.Stats()
+	audit(t, s)
+	places, _ := leftOver(s)
+	require.Zero(t, places)
+}
+
+func budgetPoolLocked(c *catalog, name string) *pool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return budgetPool(c, name, false)
 }
