@@ -4,78 +4,72 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
-	"slices"
+	"strings"
 	"time"
 )
 
-// measureNew gives each limiter new callers only, and measures the time of a decision
-// and the heap that an account takes, with its key.
-func measureNew(o options) section {
-	l := load{keys: o.new, cores: 1, limit: denying}
-	l.shuffle()
-	empty := l
-	empty.keys = 0
-	subjects := []subject{
-		{"x/time/rate, map of struct keys", twoPart, xtimeStruct},
-		{"go-limiter", peer, goLimiter},
-		{"throttled", peer, throttledGCRA},
-		{"httprate", peer, httpRate},
-		{"ration, Limiter.Take", own, func(*load) run {
-			large := l
-			large.maxAccounts = 2 * l.keys
-			return takeBy(newLimiter(&large))
-		}},
-	}
-	trials := make([]trial, len(subjects))
-	total := make([]time.Duration, len(subjects))
-	for i, s := range subjects {
-		trials[i] = trial{name: s.name, run: s.setup(&empty)}
-	}
-	percent, most := debug.SetGCPercent(-1), debug.SetMemoryLimit(10<<30)
-	const turn = 64 * chunk // about 10 ms
-	for from := 0; from < l.keys; from += turn {
-		for _, i := range rand.Perm(len(trials)) {
-			total[i] += trials[i].serve(&l, from, min(from+turn, l.keys))
-		}
-	}
-	debug.SetGCPercent(percent)
-	debug.SetMemoryLimit(most)
+// newcomers are the limiters that are given new callers only.
+var newcomers = []subject{
+	{"x/time/rate, map of struct keys", twoPart, xtimeStruct},
+	{"go-limiter", peer, goLimiter},
+	{"throttled", peer, throttledGCRA},
+	{"httprate", peer, httpRate},
+	{"ration, Limiter.Take", own, ours},
+}
 
-	s := section{title: fmt.Sprintf("%d new accounts only", l.keys),
-		header: []string{"", "ns/op", "bytes/account", "ration is"}}
-	mine := len(subjects) - 1
-	best := slices.Min(total[:mine])
-	for i := range trials {
-		before := liveHeap()
-		runtime.KeepAlive(trials[i:]) // until now
-		trials[i].run = nil
-		size := float64(before-liveHeap()) / float64(l.keys)
-		s.row(subjects[i].name, tenths(float64(total[i])/float64(l.keys)), tenths(size),
-			hundredths(float64(total[mine])/float64(total[i]))+" x")
-		if i == mine {
-			s.goal(s.title+", to the fastest peer", float64(total[i])/float64(best), 1, "x")
-			s.goal(s.title+", heap", size, 64, "B")
+// measureNew gives each limiter new callers only, one limiter after the other, and
+// measures the time of a decision and the heap that an account takes, with its key. The
+// garbage collector runs as it does in a service.
+func measureNew(o options) section {
+	all := make([]series, len(newcomers))
+	sizes := make([][]float64, len(newcomers))
+	for range min(o.rounds, 3) {
+		for _, i := range rand.Perm(len(newcomers)) {
+			all[i].subject = newcomers[i]
+			ns, size := fill(newcomers[i], o.new)
+			all[i].ns, sizes[i] = append(all[i].ns, ns), append(sizes[i], size)
 		}
 	}
-	runtime.KeepAlive(l.visit)
+	s := section{title: fmt.Sprintf("%d new accounts only", o.new),
+		header: []string{"", "ns/op", "bytes/account", "ration is"}}
+	mine := len(all) - 1
+	for i, x := range all {
+		s.row(x.name, tenths(median(x.ns)), tenths(median(sizes[i])),
+			hundredths(median(ratios(all[mine].ns, x.ns)))+" x")
+	}
+	best := fastest(all, peer, twoPart)
+	s.goal(s.title+", to the fastest peer", median(ratios(all[mine].ns, best.ns)), 1, "x")
+	s.goal(s.title+", heap", median(sizes[mine]), 64, "B")
 	return s
 }
 
-// serve decides once for each of the callers visited from the one place to the other,
-// and returns how long that took.
-func (t *trial) serve(l *load, from, to int) (elapsed time.Duration) {
-	for ; from < to; from += chunk {
-		keys := make([]string, min(chunk, to-from))
-		l.build(keys, from)
-		start := time.Now()
-		allowed := t.run(from, keys)
-		elapsed += time.Since(start)
-		if allowed != len(keys) {
-			panic(fmt.Sprintf("%s: %d of %d new callers allowed", t.name, allowed, len(keys)))
+// fill gives an empty limiter n new callers. It returns the time of a decision, and the
+// bytes that the heap loses with an account.
+func fill(x subject, n int) (ns, size float64) {
+	take := x.setup(&load{limit: denying, maxAccounts: 2 * n})
+	keys := make([]string, chunk)
+	runtime.GC()
+	var elapsed time.Duration
+	for from := 0; from < n; from += chunk {
+		var text strings.Builder
+		for i := range keys {
+			text.WriteString(callerName(from + i))
 		}
+		length := text.Len() / chunk
+		for i := range keys {
+			keys[i] = text.String()[i*length:][:length]
+		}
+		start := time.Now()
+		if allowed := take(from, keys); allowed != chunk {
+			panic(fmt.Sprintf("%s: %d of %d new callers allowed", x.name, allowed, chunk))
+		}
+		elapsed += time.Since(start)
 	}
-	return elapsed
+	clear(keys)
+	with := liveHeap()
+	runtime.KeepAlive(take)
+	take = nil
+	return float64(elapsed) / float64(n), float64(with-liveHeap()) / float64(n)
 }
 
 func liveHeap() int64 {
