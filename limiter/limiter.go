@@ -136,7 +136,7 @@ func (l *Limiter) takeInto(ctx context.Context, q *request, d *Decision) error {
 	} else {
 		start := l.startTimer()
 		*d, err = l.store.Take(ctx, q.charges)
-		if err != nil || !l.can.NeverFails {
+		if err != nil || !l.can.NeverFails || !d.valid() {
 			q.event.Decision = *d
 			err = q.answered(ctx, l, start, err, Store.Take)
 			*d = q.event.Decision
@@ -153,15 +153,20 @@ func (l *Limiter) takeInto(ctx context.Context, q *request, d *Decision) error {
 // Its errors are those of Take.
 func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow(&c, cost)
+	err = l.peek(ctx, q)
+	d = q.event.Decision
+	l.giveBack(q) // not if a hook panics: then q is not used again
+	return d, err
+}
+
+func (l *Limiter) peek(ctx context.Context, q *request) error {
 	decided, err := q.prepare(ctx, l)
 	if !decided {
 		start := l.startTimer()
 		q.event.Decision, err = l.store.Peek(ctx, q.charges)
 		err = q.answered(ctx, l, start, err, Store.Peek)
 	}
-	d = q.event.Decision
-	l.giveBack(q) // not if a hook panics: then q is not used again
-	return d, err
+	return err
 }
 
 // Reset makes the accounts full again that a request of c would draw on and that
