@@ -16,13 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ration-go/ration/examples/internal/service"
 	"github.com/ration-go/ration/internal/lab/redistest"
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
-	"github.com/ration-go/ration/limiter/redisstore"
 )
 
 // startPrometheus starts the server that PROMETHEUS names, on the quickstart's own
@@ -160,9 +157,7 @@ func TestPrometheus_RunsTheQueriesOfTheDashboard(t *testing.T) {
 		t.Skip("PROMETHEUS is not set: make test-prometheus")
 	}
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	s := newService(t, limiter.Must(redisstore.New(client, redisstore.Config{})))
+	s := newService(t, limiter.Must(service.Shared(server.Addr, 1)))
 	operators := httptest.NewServer(s.Operators)
 	t.Cleanup(operators.Close)
 	if resp, err := http.Post(operators.URL+"/trial?limit=3/1m", "", nil); err != nil || resp.StatusCode != 200 {
