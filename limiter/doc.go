@@ -37,7 +37,8 @@
 // Services call [New], [Limiter.Take], [Limiter.Peek], [Limiter.Reserve],
 // [Limiter.Reset] and [Limiter.Reload], or use packages middleware and
 // grpcinterceptor, which call the limiter for them. A handler says what its request
-// really cost with [Settle]. A [Bucket] is one account on its own, for outbound
+// really cost with [Settle], and finds what was decided with [DecisionFrom].
+// [Limiter.Explain] says what would become of a request, and why. A [Bucket] is one account on its own, for outbound
 // calls and jobs.
 //
 // # Adapters
@@ -58,8 +59,7 @@
 // An [Observer] is a struct of functions that receive each decision with its caller
 // and charges, each answered request and each answer of a store. Package metrics
 // has one for Prometheus, package denylog one that logs who was refused, and package
-// topcallers one that ranks callers; [Observer.And] joins two. [Limiter.Explain] says
-// what would become of a request.
+// topcallers one that ranks callers; [Observer.And] joins two.
 //
 // # Accuracy
 //
