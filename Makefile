@@ -35,7 +35,7 @@ tidy: ## go.mod is tidy, and the modules are those of go.sum
 
 .PHONY: test
 test: cc redis ## all tests, with the race detector; the long streams without it, in full
-	go test -race ./...
+	go test -race -timeout 20m ./...
 	go test ./internal/lab/model ./limiter/memstore ./limiter/redisstore ./limiter/topcallers ./middleware
 
 .PHONY: test-modules

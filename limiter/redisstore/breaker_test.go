@@ -38,7 +38,7 @@ func TestStore_AServerThatDoesNotAnswerIsAskedNoMore(t *testing.T) {
 			proxy := redistest.NewProxy(t, server)
 			client := redis.NewClient(&redis.Options{Network: proxy.Network, Addr: proxy.Addr})
 			t.Cleanup(func() { _ = client.Close() })
-			s := newStore(t, client, redisstore.Config{Timeout: 100 * time.Millisecond})
+			s := newStore(t, client, redisstore.Config{Timeout: slowdown * 200 * time.Millisecond})
 			require.Eventually(t, func() bool { return ask(t, s) == nil }, patient, time.Millisecond)
 			test.stop(server)
 			require.Eventually(t, func() bool { return ask(t, s) != nil && s.Open() }, patient, time.Millisecond)
@@ -130,7 +130,7 @@ func TestStore_APoolThatIsUsedUpDoesNotOpenTheBreaker(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Network: server.Network, Addr: server.Addr, PoolSize: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	s := newStore(t, client, redisstore.Config{Timeout: 20 * time.Millisecond})
+	s := newStore(t, client, redisstore.Config{Timeout: slowdown * 60 * time.Millisecond})
 	require.Eventually(t, func() bool { return ask(t, s) == nil }, patient, time.Millisecond)
 	var group sync.WaitGroup
 	group.Go(func() { _ = client.BLPop(t.Context(), 0, "nothing").Err() })
@@ -152,7 +152,7 @@ func TestStore_ErrorsOfTheServerDoNotOpenTheBreaker(t *testing.T) {
 		errs[i] = reply("LOADING Redis is loading the dataset in memory")
 	}
 	s := newStore(t, &scripted{newClient(t, server.Network, server.Addr), errs, 0},
-		redisstore.Config{Timeout: slowdown * 20 * time.Millisecond})
+		redisstore.Config{Timeout: slowdown * 60 * time.Millisecond})
 	for range 40 {
 		failed(t, ask(t, s), storekit.Unavailable)
 		assert.False(t, s.Open())
