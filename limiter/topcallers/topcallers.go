@@ -113,13 +113,16 @@ func (t *Top) decided(e *limiter.DecisionEvent) {
 	if !t.turning.Load() && t.turning.CompareAndSwap(false, true) {
 		time.AfterFunc(t.cfg.Window, t.turn)
 	}
-	charges := e.Charges
+	charges, refusing := e.Charges, e.Decision.Budget
 	if e.Err != nil && !local(e.Err) {
-		charges = nil // nothing was decided about them
+		charges, refusing = nil, "" // no budget has decided, but its failure policy
 	}
 	decided := e.Decision.Allowed()
 	for i := range charges {
 		charge := &charges[i]
+		if charge.Result.Outcome == 0 {
+			continue // the local side of the store was not asked
+		}
 		second := ranked(&charge.Result, &charge.Limit)
 		if second == byNearLimit && e.Err != nil {
 			second = byRequests // what is left of a share says nothing about the limit
@@ -128,7 +131,7 @@ func (t *Top) decided(e *limiter.DecisionEvent) {
 		decided = decided || charge.Key.Budget == e.Decision.Budget
 	}
 	if !decided {
-		t.count(e.Limiter, e.Decision.Budget, &c, byRefusals)
+		t.count(e.Limiter, refusing, &c, byRefusals)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/ration-go/ration/limiter"
 	"github.com/ration-go/ration/limiter/memstore"
+	"github.com/ration-go/ration/limiter/resilient"
 	"github.com/ration-go/ration/limiter/topcallers"
 )
 
@@ -210,6 +212,43 @@ func TestTop_CountsWhatAFailurePolicyRefuses(t *testing.T) {
 	e.Err = &limiter.StoreError{Reason: "timeout", Err: errors.New("x"), Policy: limiter.Local}
 	decided(e)
 	assert.Equal(t, "user", top.Budgets(1)[1].Budget)
+}
+
+// unavailable is a store whose server is down.
+type unavailable struct{ limiter.Store }
+
+func (unavailable) Take(context.Context, []limiter.Charge) (limiter.Decision, error) {
+	return limiter.Decision{}, &limiter.StoreError{Reason: "unavailable", Err: errors.New("down")}
+}
+
+// While a store fails, a refusal is that of the budget whose local side has made it, and
+// otherwise no budget's; a budget that was not asked has no request.
+func TestTop_RanksTheRefusalsOfAnOutage(t *testing.T) {
+	memory := func() limiter.Store { return limiter.Must(memstore.New(memstore.Config{})) }
+	for _, tt := range []struct {
+		policy limiter.FailurePolicy
+		cost   int64
+		budget string
+	}{
+		{limiter.Local, 50, "user"}, // more than the limit: never
+		{limiter.Local, 6, ""},      // more than the share
+		{limiter.Closed, 1, ""},
+	} {
+		top := limiter.Must(topcallers.New(topcallers.Config{}))
+		store := limiter.Must(resilient.New(unavailable{memory()}, memory(),
+			resilient.Config{Replicas: func() int { return 2 }}))
+		l := limiter.Must(limiter.New(store, []limiter.Budget{
+			{Name: "user", Limit: limiter.PerHour(10), OnError: tt.policy},
+			{Name: "wide", Limit: limiter.PerHour(100), OnError: tt.policy},
+		}, limiter.Config{Observer: top.Observer(), Logger: slog.New(slog.DiscardHandler)}))
+		d, _ := l.Take(t.Context(), limiter.Caller{}, tt.cost)
+		require.False(t, d.Allowed())
+		budgets := top.Budgets(1)
+		require.Len(t, budgets, 1)
+		assert.Equal(t, tt.budget, budgets[0].Budget)
+		assert.EqualValues(t, 1, budgets[0].Requests.Total)
+		assert.EqualValues(t, 1, budgets[0].Refusals.Total)
+	}
 }
 
 func TestTop_EstimatesWorkloads(t *testing.T) {
