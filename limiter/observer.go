@@ -136,7 +136,8 @@ func (q *request) blockedCharges() []Charge {
 		charges = nil
 	}
 	for _, b := range q.shadows {
-		charge := Charge{Limit: Blocked, Shadow: true, Result: Result{Outcome: Never}}
+		charge := Charge{Limit: Blocked, Cost: b.cost(q.event.Cost), Shadow: true,
+			Result: Result{Outcome: Never}}
 		b.key(&q.event.Caller, &charge.Key)
 		charges = append(charges, charge)
 	}

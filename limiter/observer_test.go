@@ -240,6 +240,7 @@ func TestObserver_ADecisionHasAllThatItWasMadeFrom(t *testing.T) {
 	assert.Equal(t, limiter.Blocked, blocked.Limit, "a shadow budget that blocks")
 	assert.Equal(t, limiter.Key{Budget: "t", Principal: bob.Principal}, blocked.Key)
 	assert.True(t, blocked.Shadow)
+	assert.EqualValues(t, 2, blocked.Cost)
 	require.Len(t, contexts, 2)
 	assert.Equal(t, true, contexts[1].Value(mark{}))
 
