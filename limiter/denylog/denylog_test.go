@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,6 +218,37 @@ func (handlerFunc) Enabled(context.Context, slog.Level) bool        { return tru
 func (f handlerFunc) Handle(_ context.Context, r slog.Record) error { f(r); return nil }
 func (f handlerFunc) WithAttrs([]slog.Attr) slog.Handler            { return f }
 func (f handlerFunc) WithGroup(string) slog.Handler                 { return f }
+
+// A handler that panics does so in the request, where servers recover; in the goroutine of
+// a timer it would end the process. The next line then tells what was left out.
+func TestDenyLog_AHandlerThatPanicsDoesNotEndTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Bool // timers are other goroutines
+		leftOut := int64(0)
+		handler := handlerFunc(func(r slog.Record) {
+			if panics.Load() {
+				panic("handler")
+			}
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "left_out" {
+					leftOut += a.Value.Int64()
+				}
+				return true
+			})
+		})
+		o, err := denylog.New(denylog.Config{Logger: slog.New(handler), PerSecond: 1})
+		require.NoError(t, err)
+		for range 3 {
+			o.Decided(t.Context(), denial)
+		}
+		panics.Store(true)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		panics.Store(false)
+		o.Decided(t.Context(), denial)
+		assert.EqualValues(t, 2, leftOut)
+	})
+}
 
 // A caller chooses these texts: they forge no line, break no JSON, and stay short.
 func TestDenyLog_EscapesAndCutsWhatCallersChoose(t *testing.T) {

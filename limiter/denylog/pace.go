@@ -68,6 +68,11 @@ func (p *pace) tellLater() {
 	}
 	if p.reserve() {
 		if n := p.leftOut.Swap(0); n > 0 {
+			defer func() {
+				if recover() != nil { // of a logger, which must not end the process from here
+					p.leftOut.Add(n)
+				}
+			}()
 			p.tell(n)
 		}
 		return
