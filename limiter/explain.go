@@ -6,8 +6,8 @@ import (
 )
 
 // Explain says what Take would decide now, and why, for operators and support pages. It
-// changes nothing, and nothing is counted or reported; an Observer would get the same
-// event from Take, except that
+// changes no balance, and an Observer gets no decision, but only the call of the store.
+// Take would report the same event, except that
 //
 //   - Charges are the caller's to keep,
 //   - they include those of budgets whose LimitFor answered [Unlimited] or [Blocked],

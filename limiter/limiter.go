@@ -149,8 +149,8 @@ func (l *Limiter) takeInto(ctx context.Context, q *request, d *Decision) error {
 	return err
 }
 
-// Peek says what Take would say now, and changes nothing: no balance, no metric.
-// Its errors are those of Take.
+// Peek says what Take would say now, and changes no balance. An Observer gets no
+// decision, but only the call of the store. Its errors are those of Take.
 func (l *Limiter) Peek(ctx context.Context, c Caller, cost int64) (d Decision, err error) {
 	q := l.borrow(&c, cost)
 	err = l.peek(ctx, q)
