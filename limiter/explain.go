@@ -13,7 +13,7 @@ import (
 //   - they include those of budgets whose LimitFor answered [Unlimited] or [Blocked],
 //     which have that limit and no account, and
 //   - if one is Blocked, the others are there, too, with their balances as they are: at
-//     a cost of 0.
+//     a cost of 0. If the store fails, they are not.
 //
 // The charges are the budgets that apply: each with its key, its limit, what it costs
 // here, and its own Result. Decision.RetryAfter says when the request could be allowed.
@@ -29,7 +29,9 @@ func (l *Limiter) Explain(ctx context.Context, c Caller, cost int64) (DecisionEv
 		for i := range q.charges {
 			q.charges[i].Cost = 0
 		}
-		_, _ = l.store.Peek(ctx, q.charges) // the decision stands
+		if _, failed := l.store.Peek(ctx, q.charges); failed != nil {
+			q.charges = q.charges[:0] // their balances are not known; the decision stands
+		}
 	}
 	e := q.event
 	e.Charges, e.Err = append(slices.Clone(q.charges), aside...), err

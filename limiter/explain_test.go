@@ -133,6 +133,20 @@ func TestExplain_ShowsBlockedAndUnlimited(t *testing.T) {
 	}, show(e))
 }
 
+// Of a caller that is blocked, a store that fails tells no balances, and none is made up.
+func TestExplain_ShowsNoBalancesThatTheStoreDoesNotTell(t *testing.T) {
+	l, store := explained(t, limiter.Observer{})
+	store.err = errors.New("down")
+	e, err := l.Explain(t.Context(), limiter.Caller{
+		Principal: limiter.Principal{Kind: "user", ID: "bob"}, Route: "GET /a"}, 1)
+	require.NoError(t, err)
+	assert.Equal(t, "ban", e.Decision.Budget)
+	assert.Equal(t, []shown{
+		{"plan", "unlimited", 1, limiter.Allow, 0, 0},
+		{"ban", "blocked", 1, limiter.Never, 0, 0},
+	}, show(e))
+}
+
 func TestExplain_ReturnsTheErrorsOfTake(t *testing.T) {
 	l, store := explained(t, limiter.Observer{})
 	_, err := l.Explain(t.Context(), limiter.Caller{Route: "GET /a"}, 1)
