@@ -85,7 +85,7 @@ func TestQuickstart_CountsConcurrentRequestsExactly(t *testing.T) {
 		t.Errorf("counted %v, want 100000 each", sums)
 	}
 	w := httptest.NewRecorder()
-	s.Operators.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/callers?budget=exports", nil))
+	s.Operators.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/callers?budget=exports", nil))
 	var budgets []topcallers.Budget
 	if err := json.Unmarshal(w.Body.Bytes(), &budgets); err != nil || len(budgets) != 1 ||
 		budgets[0].Requests.Total != 100_000 {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -24,6 +26,19 @@ func (o *operators) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /gate", o.setGate)
 	mux.HandleFunc("POST /reset", o.reset)
 	mux.HandleFunc("POST /trial", o.trial)
+}
+
+// byIP refuses requests for a host name other than localhost: a page in an operator's
+// browser can let its own name lead here (DNS rebinding), and is then of the same origin.
+func byIP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := (&url.URL{Host: r.Host}).Hostname()
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" {
+			http.Error(w, "want an IP address or localhost as the host", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // callerOf returns the user and the route that a request of an operator names.

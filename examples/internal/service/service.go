@@ -122,12 +122,14 @@ func New(users, addresses limiter.Store) (*Service, error) {
 	if err := limitUser.Check(); err != nil {
 		return nil, err
 	}
+	private := http.NewServeMux()
+	private.Handle("GET /callers", top)
+	(&operators{byUser, rulings}).routes(private)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", scrape)
-	mux.Handle("GET /callers", top)
-	(&operators{byUser, rulings}).routes(mux)
 	// A page in an operator's browser must not block users.
-	return &Service{router, http.NewCrossOriginProtection().Handler(mux)}, nil
+	mux.Handle("/", http.NewCrossOriginProtection().Handler(byIP(private)))
+	return &Service{router, mux}, nil
 }
 
 // userOf says whose a token is: of alice, bob, or one of user-0 to user-99999, of whom a
