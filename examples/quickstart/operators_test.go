@@ -36,3 +36,20 @@ func TestOperators_AreNotForPagesInABrowser(t *testing.T) {
 		}
 	}
 }
+
+// A route that is misspelt has no accounts, so none can be made full.
+func TestOperators_ResetNeedsARouteWithABudget(t *testing.T) {
+	operators := newService(t, nil).Operators
+	for query, want := range map[string]int{
+		"user=bob&route=GET+/v1/exports/{id}": http.StatusOK,
+		"user=bob&route=GET+/v1/exports/7":    http.StatusBadRequest,
+		"user=bob":                            http.StatusBadRequest,
+		"route=GET+/v1/exports/{id}":          http.StatusBadRequest,
+	} {
+		w := httptest.NewRecorder()
+		operators.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/reset?"+query, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}

@@ -117,7 +117,14 @@ func (o *operators) setGate(w http.ResponseWriter, r *http.Request) {
 
 // reset makes the accounts of a user on a route full again.
 func (o *operators) reset(w http.ResponseWriter, r *http.Request) {
-	if err := o.byUser.Reset(r.Context(), callerOf(r)); err != nil {
+	c := callerOf(r)
+	if !slices.ContainsFunc(userBudgets, func(b limiter.Budget) bool {
+		return slices.Contains(b.Routes, c.Route)
+	}) {
+		http.Error(w, "no budget is on that route", http.StatusBadRequest)
+		return
+	}
+	if err := o.byUser.Reset(r.Context(), c); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
