@@ -132,5 +132,8 @@ func (c *Config) free(ctx context.Context, route string) bool {
 	return Health(ctx, route) || c.Skip != nil && c.Skip(ctx, route)
 }
 
+// meters reports whether messages of streams are charged.
+func (c *Config) meters() bool { return c.Messages || c.SentCost != nil }
+
 // one is the cost of opening a stream, and the default of Config.Cost.
 func one(context.Context, string, any) int64 { return 1 }

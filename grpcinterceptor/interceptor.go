@@ -121,7 +121,9 @@ func (i *Interceptor) Stream(
 		return s.run(srv, handler)
 	}
 	err := handler(srv, &admitted{stream, ctx})
-	i.correct(ctx, &r, err)
+	if !i.cfg.meters() { // otherwise an outer interceptor charges the messages
+		i.correct(ctx, &r, err)
+	}
 	return err
 }
 

@@ -50,7 +50,7 @@ func (s *metered) meters() bool {
 func (i *Interceptor) meter(
 	stream grpc.ServerStream, ctx context.Context, r *limiter.Request,
 ) *metered {
-	if !i.cfg.Messages && i.cfg.SentCost == nil {
+	if !i.cfg.meters() {
 		return nil
 	}
 	s := &metered{outer: meteredFrom(ctx), interceptor: i, caller: r.Caller}
@@ -134,23 +134,23 @@ func Charge(ctx context.Context, cost int64) error {
 var errNotMetered = status.Error(codes.Internal,
 	"grpcinterceptor: Charge needs the context of a stream and Config.SentCost")
 
-// afterFirst is a Request.Message of which the open has paid nothing.
-const afterFirst = 2
+// sentMessage is the Request.Message of what the handler sends. Settle does not correct it.
+const sentMessage = -1
 
 // pay charges what the handler sends.
 func (s *metered) pay(cost int64) error {
 	if cost == 0 {
 		return nil
 	}
-	return s.end(s.charge(afterFirst, cost).final())
+	return s.end(s.charge(sentMessage, cost).final())
 }
 
 // charge charges a message and returns nil or the refusal.
 func (s *metered) charge(number int, cost int64) *refusal {
 	i := s.interceptor
 	var r limiter.Request // filled in place, since a literal would be copied
-	r.Transport, r.Caller, r.Message, r.Settles = transport, s.caller, number, i.cfg.Settles
-	r.Cost = cost
+	r.Transport, r.Caller, r.Message, r.Cost = transport, s.caller, number, cost
+	r.Settles = i.cfg.Settles && number != sentMessage
 	_, err := i.adapter.Take(s.ctx, &r)
 	return i.refusal(s.ctx, &r, err)
 }

@@ -196,3 +196,61 @@ func TestSent_AMessageAllocatesAtMostOnce(t *testing.T) {
 	t.Logf("%.3f allocations a message", each)
 	assert.LessOrEqual(t, each, 1.0)
 }
+
+func TestSettle_CorrectsNoSentMessage(t *testing.T) {
+	for name, n := range map[string]int{"one": 1, "twice": 2} {
+		t.Run(name, func(t *testing.T) {
+			l, spent := spending(t)
+			i := intercept(t, l, users, grpcinterceptor.Config{Messages: true, Settles: true,
+				Cost: costs(100), SentCost: costs(1)})
+			s := &service{stream: func(s conversation) error {
+				for range 2 {
+					if _, err := s.Recv(); err != nil {
+						return err
+					}
+					if err := s.Send(response); err != nil {
+						return err
+					}
+					if err := grpcinterceptor.Settle(s.Context(), 10); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}
+			is := []*grpcinterceptor.Interceptor{i, i}[:n]
+			_, _, err := converse(as(t, "alice"), serveDuplex(t, s, is...), 1, 1)
+			require.NoError(t, err)
+			assert.EqualValues(t, 2*10+2*1, spent("alice"))
+		})
+	}
+}
+
+func TestSettle_CorrectsTheOpenAlsoAfterASentMessage(t *testing.T) {
+	l, spent := spending(t)
+	i := intercept(t, l, users, grpcinterceptor.Config{Settles: true, SentCost: costs(5)})
+	s := &service{stream: func(s conversation) error {
+		if err := s.Send(response); err != nil {
+			return err
+		}
+		return grpcinterceptor.Settle(s.Context(), 0)
+	}}
+	_, _, err := listen(as(t, "alice"), serveDuplex(t, s, i))
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, spent("alice"))
+}
+
+func TestByCode_CorrectsNoStreamWithMessagesAlsoTwice(t *testing.T) {
+	for name, cfg := range map[string]grpcinterceptor.Config{
+		"received": {Messages: true}, "sent": {SentCost: costs(1)},
+	} {
+		cfg.ByCode = func(codes.Code, int64) int64 { return 0 }
+		for n := 1; n <= 2; n++ {
+			l, spent := spending(t)
+			i := intercept(t, l, users, cfg)
+			s := &service{stream: func(s conversation) error { return nil }}
+			_, _, err := listen(as(t, "alice"), serveDuplex(t, s, []*grpcinterceptor.Interceptor{i, i}[:n]...))
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, spent("alice"), name, n)
+		}
+	}
+}

@@ -58,7 +58,8 @@ type Request struct {
 	// Message numbers the received messages of an open stream from 1. The first one
 	// pays only what the open has not paid already; each later one is charged by
 	// itself. Take has to get the context that it returned for the open, which must
-	// have set KnowsCaller or Settles. 0 is not a message.
+	// have set KnowsCaller or Settles. 0 is not a message. A negative number is a message
+	// that the handler sends: it pays by itself, and no [Settle] corrects it.
 	Message int
 	// Reserve reserves the cost, so that the adapter may correct it by Reservation,
 	// for example when it knows how the handler has ended.
