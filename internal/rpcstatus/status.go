@@ -197,7 +197,7 @@ func (s *Status) Delay(jitter time.Duration, p Patience) {
 			jitter = min(jitter, (p.Left-1).Truncate(time.Millisecond)-s.Wait)
 		}
 	}
-	s.Wait += rand.N(max(jitter, 0) + 1)
+	s.Wait += min(rand.N(max(jitter, 0)+1), math.MaxInt64-s.Wait)
 }
 
 // DoNotRetry is the pushback of a call that clients should not repeat.
@@ -218,7 +218,11 @@ func (s *Status) Pushback(p Patience) string {
 // milliseconds returns a wait in whole milliseconds, rounded up, at least 1.
 func milliseconds(wait time.Duration) time.Duration {
 	whole := wait.Truncate(time.Millisecond)
-	if whole < wait {
+	switch {
+	case whole == wait:
+	case whole > math.MaxInt64-time.Millisecond:
+		return math.MaxInt64
+	default:
 		whole += time.Millisecond
 	}
 	return max(whole, time.Millisecond)

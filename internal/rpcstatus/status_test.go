@@ -213,3 +213,13 @@ func TestPushback_IsInMillisecondsRoundedUp(t *testing.T) {
 		assert.Equal(t, want, rpcstatus.Seconds(wait), wait)
 	}
 }
+
+// A block until the year 9999 is the longest Duration.
+func TestDelay_DoesNotOverflow(t *testing.T) {
+	for _, wait := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1} {
+		s := rpcstatus.Status{Code: rpcstatus.ResourceExhausted, Wait: wait}
+		assert.Equal(t, "rate limit exceeded; retry in 2562047h47m16.854775807s", s.Message())
+		s.Delay(time.Hour, rpcstatus.Patience{Longest: time.Hour, Left: rpcstatus.NoDeadline})
+		assert.GreaterOrEqual(t, s.Wait, wait)
+	}
+}
