@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"maps"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -23,13 +24,14 @@ type refusal struct {
 	shown    bool             // the caller may know its state
 	err      error            // or why there is no decision
 	next     time.Duration    // see limiter.Request
+	outer    time.Duration    // see outerWait
 }
 
 // refuse answers a request that does not reach its handler.
 func (m *Middleware) refuse(
 	w http.ResponseWriter, r *http.Request, req *limiter.Request, err error,
 ) {
-	f := refusal{protocol: protocolOf(r)}
+	f := refusal{protocol: protocolOf(r), outer: outerWait(w.Header())}
 	m.fill(&f, req, err, f.protocol.patience(r))
 	if f.protocol != plainHTTP {
 		m.writeRPC(w, r, &f)
@@ -49,6 +51,9 @@ func (m *Middleware) fill(
 	f *refusal, req *limiter.Request, err error, patience rpcstatus.Patience,
 ) {
 	f.rpc = rpcstatus.Of(req, err)
+	if f.rpc.Wait > 0 {
+		f.rpc.Wait = max(f.rpc.Wait, f.outer)
+	}
 	f.rpc.Delay(m.cfg.Jitter, patience)
 	if rpcstatus.Decided(err) {
 		err = nil
@@ -106,7 +111,7 @@ func (m *Middleware) writeFields(h http.Header, f *refusal) {
 	values := [3]string{"no-store", problemType} // one allocation
 	h["Cache-Control"], h["Content-Type"] = values[:1:1], values[1:2:2]
 	if f.rpc.Wait > 0 {
-		values[2] = decimal(max(rpcstatus.Seconds(f.rpc.Wait), outerWait(h)))
+		values[2] = decimal(rpcstatus.Seconds(f.rpc.Wait))
 		h["Retry-After"] = values[2:]
 	}
 	if f.err == nil {
@@ -194,11 +199,11 @@ func (m *Middleware) body(f *refusal) []byte {
 	return f.problem()
 }
 
-// outerWait returns for how many seconds an outer limiter, which has allowed this
-// request, will refuse the next one.
-func outerWait(h http.Header) int64 {
+// outerWait returns for how long an outer limiter, which has allowed this request, will
+// refuse the next one.
+func outerWait(h http.Header) time.Duration {
 	if outer, ok := readItem(h[stateField]); ok && outer.left == 0 {
-		return outer.seconds
+		return time.Duration(min(outer.seconds, math.MaxInt32)) * time.Second
 	}
 	return 0
 }

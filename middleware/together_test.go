@@ -4,12 +4,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/ration-go/ration/keying"
 	"github.com/ration-go/ration/limiter"
@@ -71,4 +73,30 @@ func told(t *testing.T, c call, w *httptest.ResponseRecorder) time.Duration {
 	n, err := strconv.Atoi(stated)
 	assert.NoError(t, err)
 	return time.Duration(n) * unit
+}
+
+// RetryInfo, pushback and Retry-After state one wait, which is long enough for an outer
+// limiter whose account is empty. Calls of gRPC have no state of it.
+func TestRPC_TheWaitCoversAnOuterLimiter(t *testing.T) {
+	outer := limiter.Budget{Name: "outer", Scope: limiter.ByPrincipal,
+		Limit: limiter.Limit{Tokens: 1, Per: 20 * time.Second, Burst: 2}}
+	inner := limiter.Budget{Name: "inner", Scope: limiter.ByPrincipal, Limit: limiter.PerSecond(1)}
+	for _, c := range forms[1:] {
+		t.Run(c.protocol, func(t *testing.T) {
+			h := newFixture(t, outer).middleware(t, byAddress, keying.Pattern, middleware.Config{})(
+				newFixture(t, inner).middleware(t, byAddress, keying.Pattern, middleware.Config{})(
+					http.NotFoundHandler()))
+			h.ServeHTTP(httptest.NewRecorder(), c.request(2))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, c.request(2))
+			got := readRefusal(t, c.protocol, w)
+			assert.Equal(t, "20", w.Header().Get("Retry-After"))
+			assert.Equal(t, 20*time.Second,
+				got.details[0].(*errdetails.RetryInfo).GetRetryDelay().AsDuration())
+			assert.Equal(t, "rate limit exceeded; retry in 20s", got.message)
+			if strings.HasPrefix(c.protocol, "grpc") {
+				assert.Equal(t, "20000", got.pushback)
+			}
+		})
+	}
 }
