@@ -68,17 +68,18 @@ func servedBy(name, pattern string) bool {
 // serviceOf returns the pattern of a procedure's service, "/pkg.Service/".
 func serviceOf(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
 
-// answer answers a probe. A procedure, or a whole service, exists if the router has it or its service, or if
-// the router's routes are not known.
+// answer answers a probe. A procedure, or a whole service, exists if the router has it or
+// its service, or if the router's routes are not known.
 func (p *procedures) answer(probe *probe) (pattern string, ok bool) {
 	registered, known, nearest := p.route.Registered(probe.pattern)
-	if listed := p.route.List(); listed != nil {
+	listed := p.route.List()
+	if listed != nil {
 		probe.listed = p.all(listed)
 	}
 	for name := range p.known {
 		wanted := name == probe.pattern || routes.IsService(probe.pattern) &&
 			serviceOf(name) == strings.TrimSuffix(probe.pattern, "*")
-		if wanted && (!known || p.isServed(name)) {
+		if wanted && (!known || p.isServed(name, listed)) {
 			return probe.pattern, true
 		}
 	}
@@ -86,27 +87,38 @@ func (p *procedures) answer(probe *probe) (pattern string, ok bool) {
 		return "", false
 	}
 	probe.nearest = nearest
-	if meant := routes.Nearest(probe.pattern, p.all(nil)); meant != nil && !registered {
+	if meant := routes.Nearest(probe.pattern, p.served(listed)); meant != nil && !registered {
 		probe.nearest = meant
 	}
 	return probe.pattern, registered
 }
 
-// isServed reports whether the router has a pattern that serves a procedure.
-func (p *procedures) isServed(name string) bool {
+// isServed reports whether the router has a pattern that serves a procedure. listed are
+// the router's routes, or nil if it cannot list them.
+func (p *procedures) isServed(name string, listed []string) bool {
 	service := serviceOf(name)
 	return slices.ContainsFunc([]string{name, service, service + "*"}, func(pattern string) bool {
+		if listed != nil {
+			return slices.Contains(listed, pattern)
+		}
 		registered, _, _ := p.route.Registered(pattern)
 		return registered
 	})
 }
 
+// served returns the procedures that the router serves.
+func (p *procedures) served(listed []string) (names []string) {
+	for name := range p.known {
+		if p.isServed(name, listed) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // all returns the listed routes and the procedures that are not among them, sorted.
 func (p *procedures) all(listed []string) []string {
-	all := slices.Clone(listed)
-	for _, name := range p.known {
-		all = append(all, name)
-	}
+	all := slices.Concat(listed, p.served(listed))
 	slices.Sort(all)
 	return slices.Compact(all)
 }

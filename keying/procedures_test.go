@@ -93,9 +93,11 @@ func TestProcedures_AreRegisteredWithTheirService(t *testing.T) {
 				if pattern == "/pkg.Orders/Gett" {
 					assert.Equal(t, []string{getProcedure}, nearest)
 				}
+				assert.NotContains(t, nearest, "/pkg.Missing/Get", "the router does not serve it")
 			}
 			if listed := tt.route.List(); listed != nil {
 				assert.Subset(t, route.List(), append(listed, getProcedure, listProcedure))
+				assert.NotContains(t, route.List(), "/pkg.Missing/Get")
 			} else {
 				assert.Nil(t, route.List())
 			}
