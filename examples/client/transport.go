@@ -20,7 +20,7 @@ import (
 // until something is (t), but for no longer than MaxWait. It never waits beyond the
 // deadline of a request.
 //
-// The zero Transport is usable. It is safe for concurrent use and has no goroutine:
+// The zero Transport is usable. It is safe for concurrent use and keeps no goroutine:
 // whoever sends a request waits. Requests that wait together are sent together; a limit
 // that they share may refuse some of them once more.
 type Transport struct {
@@ -69,7 +69,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		refused := retryAfter(resp)
-		t.hold(key, max(refused, min(exhausted(resp.Header), t.maxWait())))
+		if refused > 0 {
+			t.hold(key, refused) // rather than what RateLimit states
+		} else {
+			t.hold(key, min(exhausted(resp.Header), t.maxWait()))
+		}
 		if refused == 0 || refused > t.longest(r.Context()) || try >= t.tries() {
 			return resp, nil
 		}
@@ -77,11 +81,18 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return resp, nil // the body is spent: the caller has to decide
 		}
-		// The connection can be used again once the body was read.
-		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-		_ = resp.Body.Close()
+		drain(resp.Body, refused)
 		r = again
 	}
+}
+
+// drain reads the body of a refusal, so that its connection can be used again, and closes
+// it: after 64 KiB, or after the wait, if it has not ended by then.
+func drain(body io.ReadCloser, wait time.Duration) {
+	late := time.AfterFunc(wait, func() { _ = body.Close() })
+	defer late.Stop()
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
+	_ = body.Close()
 }
 
 // wait returns when requests of the key may be sent.

@@ -101,6 +101,8 @@ func TestTransport_WaitsAsItIsTold(t *testing.T) {
 		{"malformed", []string{`200 RateLimit: "a";r=0;t=9,`}, 200, []int{0, 0}},
 		{"older-draft", []string{`200 RateLimit: limit=1, remaining=0, reset=9`}, 200, []int{0, 0}},
 		{"from-a-cache", []string{`200 Age: 7|RateLimit: "a";r=0;t=9`}, 200, []int{0, 0}},
+		{"retry-after-is-shorter", []string{`429 Retry-After: 2|RateLimit: "a";r=0;t=3600`}, 200,
+			[]int{0, 2, 2}},
 		{"retry-after-is-longer", []string{`429 Retry-After: 9|RateLimit: "a";r=0;t=2`}, 200, []int{0, 9, 9}},
 	}
 	for _, tt := range tests {
@@ -238,6 +240,49 @@ func TestTransport_UsesTheConnectionOfARefusalAgain(t *testing.T) {
 	if n := connections.opened.Load(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
+}
+
+// endless is a body that sends nothing and never ends, until it is closed.
+type endless struct{ closed chan struct{} }
+
+func (b endless) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, net.ErrClosed
+}
+
+func (b endless) Close() error {
+	select {
+	case <-b.closed:
+	default:
+		close(b.closed)
+	}
+	return nil
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTransport_WaitsForNoBodyThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		transport := &Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			if sent > 1 {
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			}
+			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"3"}},
+				Body: endless{make(chan struct{})}}, nil
+		})}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		r, _ := http.NewRequestWithContext(ctx, "GET", "http://example.com/", nil)
+		resp, err := transport.RoundTrip(r)
+		if err != nil || resp.StatusCode != http.StatusOK || time.Since(start) != 3*time.Second {
+			t.Errorf("%v, %v after %v", resp, err, time.Since(start))
+		}
+	})
 }
 
 func TestTransport_SendsABodyAgain(t *testing.T) {
