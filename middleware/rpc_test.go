@@ -75,6 +75,7 @@ var calls = []call{
 	query("", ""), query("", "connect=v1"), query("", "connect=v1&message="), query("", "connect=v1&encoding=json"),
 	query("", "connect=v1&encoding=&message="), query("", "connect=v2&encoding=json&message="),
 	query("", "connect=v2&connect=v1&encoding=json&message="), query("", "connect=v1;encoding=json;message="),
+	query("connect", "xconnect=v1&connect=v1&encoding=json&xmessage=&message="),
 	query("", "xconnect=v1&encoding=json&message="), query("", "connect=%zz&encoding=json&message="),
 	{"PUT", "/", map[string]string{"Content-Type": "application/grpc"}, ""},
 	{"GET", "/", map[string]string{"Content-Type": "application/grpc"}, ""},
@@ -413,4 +414,16 @@ func TestDecisionFrom_IsWhatHasAllowedTheRequest(t *testing.T) {
 	}
 	_, ok = limiter.DecisionFrom(t.Context())
 	assert.False(t, ok)
+}
+
+// Whoever is refused cannot make that costly by a long query.
+func TestRPC_ALongQueryIsNotParsed(t *testing.T) {
+	f := newFixture(t, limiter.Budget{Name: "own", Limit: limiter.PerHour(1)})
+	h := f.middleware(t, byAddress, keying.Pattern, middleware.Config{})(http.NotFoundHandler())
+	cost := func(q string) float64 {
+		r := query("", q).request(1)
+		return testing.AllocsPerRun(10, func() { h.ServeHTTP(httptest.NewRecorder(), r) })
+	}
+	cost("")
+	assert.LessOrEqual(t, cost("connect=v1&"+strings.Repeat("a&", 4900)), cost(""))
 }
