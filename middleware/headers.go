@@ -220,8 +220,12 @@ func (c *texts) read() []*text {
 func (c *texts) add(t *text) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if known := c.read(); len(known) < maxTexts {
-		known = append(slices.Clip(known), t)
-		c.known.Store(&known)
+	known := c.read()
+	if len(known) >= maxTexts || slices.ContainsFunc(known, func(k *text) bool {
+		return k.limit == t.limit && k.budget == t.budget
+	}) {
+		return
 	}
+	known = append(slices.Clip(known), t)
+	c.known.Store(&known)
 }
