@@ -17,7 +17,7 @@ import (
 // A stream has reserved 1 when it opened, and Settle corrects that. With
 // [Config.Messages], it corrects the cost of the message received last, once for each
 // message. Called before the first message, it corrects the open, which then pays
-// nothing of the first message.
+// nothing of the first message. What [Config.SentCost] and [Charge] have charged stands.
 func Settle(ctx context.Context, cost int64) error { return limiter.Settle(ctx, cost) }
 
 // settles reports whether the cost of a call may be corrected later.
