@@ -221,7 +221,9 @@
 // a refusal the headers describe the budget that refused. Its Retry-After is long
 // enough for the outer limiter, too, if that has stated its account as Draft11.
 // After an allowed request they describe the budget with fewer tokens left; if both
-// have equally few, the one that stays so for longer.
+// have equally few, the one that stays so for longer. The wait that clients of Connect
+// and gRPC-Web read is the same as Retry-After. Calls of gRPC carry no state, so they
+// are told only the wait of the limiter that refuses.
 //
 // The outer limiter cannot predict the inner one. A client that reads only
 // Retry-After may be refused by one and then by the other. A client that also waits
