@@ -12,7 +12,8 @@ import (
 // handler that has charged the request by itself and was refused: d and err are what
 // [limiter.Limiter.Take] returned. It does all that the middleware does: headers, jitter,
 // [Config.Denied] and [Config.Failed], and the protocol of an RPC client. It names no
-// budget, because it cannot know whether the caller may see it. The handler has written
+// budget, because it cannot know whether the caller may see it, and a budget that is
+// Unavailable is refused as any other. The handler has written
 // nothing yet, and returns afterwards.
 func (m *Middleware) Refuse(
 	w http.ResponseWriter, r *http.Request, d limiter.Decision, err error,

@@ -69,10 +69,10 @@ const outage = `
   # stop the server: summaries are still limited, by this process (OnError: Local), and
   # exports are refused with 503 (OnError: Closed)
   redis-cli REDIS shutdown nosave
-  for i in 1 2 3 4 5 6; do curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7; done
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/[1-6]
   curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
   curl -s http://%[2]s/metrics | grep -E '^ration_(local|breaker|store_errors)'
 
-  # start it again: it decides at once
+  # start it again, for example by redis-server &: it decides at once
   curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
 `

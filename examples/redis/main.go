@@ -68,6 +68,6 @@ const hint = `redis: http://%[1]s, and a second process
   # without the server, each process decides about summaries by its share, which is 3 at
   # once instead of 5 (OnError: Local), and exports are not answered (OnError: Closed)
   redis-cli REDIS shutdown nosave
-  for i in 1 2 3 4; do curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/7; done
+  curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/summaries/[1-4]
   curl -si -H 'Authorization: Bearer alice-token' http://%[1]s/v1/exports/7
 `

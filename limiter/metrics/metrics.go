@@ -71,7 +71,7 @@ type collector struct {
 // New returns an Observer that counts in the registry, which is registered once: a
 // second New with the same registry counts in the same metrics. Any number of
 // limiters and both transports may share one. It is safe for concurrent use, and
-// counting a request takes no lock and does not allocate.
+// counting a request takes no lock and does not allocate, unless its store failed.
 //
 // The error is a *[limiter.ConfigError] if reg is nil or holds a nil pointer, and
 // otherwise the registry's, such as for other collectors of these names. Nothing is

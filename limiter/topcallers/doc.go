@@ -10,7 +10,8 @@
 // For each budget there are three rankings: by requests that the budget was asked for, by
 // those that it refused, and by those that it allowed with under 20 % left. A shadow
 // budget refuses what it could not pay. Requests that no budget refused, but Config.Gate
-// or a failure policy, are ranked under a budget without a name.
+// or a failure policy, are ranked under a budget without a name. A request that no
+// budget was asked for, such as an exempt one, is in no ranking.
 //
 // # Accuracy
 //
