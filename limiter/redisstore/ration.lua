@@ -398,9 +398,14 @@ local function logs()
     local limit, carried = change.limit(sub(text, -1 - size))
     if not limit or limit.kind ~= 2 or limit.size ~= size then return end
     local total, anchor, last, count, room, low, empty = read('<dddI4I4I4I4', text, from)
-    if total % 1 ~= 0 or anchor % 1 ~= 0 or last % 1 ~= 0 or count < 1 or count > room
+    if total % 1 ~= 0 or total < 0 or total > MOST or anchor % 1 ~= 0 or last % 1 ~= 0
       or not (last <= anchor and anchor <= MOST)
+      or count < 1 or count > room or low < 1 or low > count + 1
       or not ended and (sub(text, 1, 2) ~= '\2\2' or from ~= 16 * room + 3) then return end
+    if ended then -- the value must be as long as the room says, and begin as a log
+      local length = 16 * room + 43 + size
+      if #call('GETRANGE', key, format('%d', length - 1), format('%d', length)) ~= 1 then return end
+    end
     local book = {key = key, value = not ended and text, ats = {}, sums = {}, dirty = {},
       shift = 0, stored = count, room = room, count = count, total = total, low = low,
       empty = empty, anchor = anchor, last = last, size = size, expires = last}
@@ -420,16 +425,26 @@ local function logs()
     elseif at < now then
       at = now
     end
-    local gone
-    gone, book.base = split(book, at - n, math.huge)
-    book.first = gone + 1
+    if book.opened ~= at - n then
+      local gone
+      gone, book.base = split(book, at - n, math.huge)
+      book.first, book.opened = gone + 1, at - n
+    end
     return book, at, heals
+  end
+
+  -- sound reports whether what an open book says is possible. Its entries are not all
+  -- read, so a damaged value can look like a log.
+  local function sound(book, at, n)
+    local used = book.total - book.base
+    return used % 1 == 0 and used >= 0 and used <= MOST and (used == 0 or book.last > at - n)
   end
 
   -- wait returns the time until at most left tokens are used.
   local function wait(book, at, n, left)
     local k = split(book, MOST, book.total - left - 1)
-    return n - (at - entry(book, k + 1))
+    local rest = n - (at - entry(book, k + 1))
+    return rest > 0 and rest <= n and rest % 1 == 0 and rest or n -- else it is damaged
   end
 
   -- settle adds delta to the first entry with tokens that is not before taken.
@@ -465,7 +480,7 @@ local function logs()
       book.empty, book.low, book.rewrite = 0, 0, true
       local gone
       gone, book.base = split(book, at - n, math.huge)
-      book.first = gone + 1
+      book.first, book.opened = gone + 1, at - n
     end
     book.anchor, book.gone = at, book.first - 1
     return book
@@ -518,7 +533,7 @@ local function logs()
       entries .. foot())
   end
 
-  return {parse = parse, start = start, open = open, wait = wait, add = add, settle = settle,
+  return {parse = parse, start = start, open = open, sound = sound, wait = wait, add = add, settle = settle,
     keep = keep, save = save}
 end
 
@@ -632,7 +647,12 @@ local function parse(a, value)
       return parse(a, value)
     end
     if book then
-      limitOf[a], carriedOf[a], bookOf[a] = limit, carried, book
+      local opened, at = log.open(book, limit.n)
+      if log.sound(opened, at, limit.n) then
+        limitOf[a], carriedOf[a], bookOf[a] = limit, carried, book
+      else
+        spoils[a] = 'RATIONSPOILED ' .. keys[a]
+      end
       return
     end
     local version = byte(value)
@@ -842,6 +862,7 @@ local function settle(a, limit, delta, taken)
     log = log or logs()
     v.book = v.book or log.start(v.at, 0)
     log.settle(v.book, lowest, delta, taken)
+    if not log.sound(v.book, v.at, own.n) then return clear(a) end -- it was damaged
     v.used = v.book.total - v.book.base
   elseif own.kind == 0 or delta > 0 or floor(taken / own.n) == floor(v.at / own.n) then
     if delta < 0 then
