@@ -23,8 +23,10 @@ type denials struct {
 	sets       [sets][places]place // read without a lock
 
 	mu       sync.Mutex // guards what follows, and writing to sets
+	count    int64      // draws that were started
+	free     *group     // to be used again
 	inFlight [sets]struct {
-		first *pending
+		first *group
 		late  int64 // until when calls without a reply may still run
 	}
 }
@@ -71,13 +73,26 @@ type state struct {
 
 // pending is a draw of a line, from when its call is made until it has ended.
 type pending struct {
+	mark   mark
+	limit  limiter.Limit // normalised
+	verb   verb
+	group  *group // while it is in flight
+	number int64  // in the order of starts
+	other  bool   // it counts in group.others
+}
+
+// group is the draws on one account that are in flight. There may be a thousand, so none
+// is compared with each other.
+type group struct {
 	mark  mark
-	limit limiter.Limit // normalised
-	verb  verb
-	next  *pending
-	// disturbed says that a settle, a reset or a take under another limit of the same
-	// account was in flight at the same time.
-	disturbed bool
+	limit limiter.Limit
+	// same counts takes and peeks under limit, others those under another limit, and
+	// changes counts settles and resets.
+	same, others, changes int
+	// disturbed is the last draw that was in flight together with a change or with draws
+	// under two limits. Nothing is learnt from it and from those before it.
+	disturbed int64
+	next      *group
 }
 
 // newDenials returns a memory for so long, or nil if that is negative.
@@ -169,7 +184,9 @@ func (d *denials) deny(charges []limiter.Charge, now int64) (decision limiter.De
 		if !known && !c.Shadow {
 			return decision, false
 		} else if !known {
-			states[i], outcomes[i] = nil, limiter.Allow
+			if states[i] = nil; outcomes[i] == limiter.Deny {
+				outcomes[i] = limiter.Allow
+			}
 		}
 		missing = missing || states[i] == nil
 		refused = refused || !c.Shadow && outcomes[i] != limiter.Allow
@@ -229,9 +246,10 @@ func (s *state) judge(cost, now int64) (o limiter.Outcome, known bool) {
 	}
 }
 
-// most returns how much time has passed for the account at most, in microseconds.
+// most returns how much time has passed for the account at most, in microseconds. A
+// request may have read the clock before the call was sent.
 func (s *state) most(now int64) int64 {
-	gone := now - s.sent
+	gone := max(now-s.sent, 0)
 	return (gone+gone/1000)/1000 + 2
 }
 
@@ -284,17 +302,66 @@ func (d *denials) started(lines []*line) {
 	for _, l := range lines {
 		for j := range l.draws {
 			f := &l.draws[j].pending
-			first := &d.inFlight[f.mark[0]%sets].first
-			for other := *first; other != nil; other = other.next {
-				if other.mark == f.mark && (other.verb > take || f.verb > take || other.limit != f.limit) {
-					other.disturbed, f.disturbed = true, true
-				}
-			}
-			f.next, *first = *first, f
+			d.join(f)
 			if s := d.find(f.mark); s != nil && (f.verb > take || f.verb == take && s.limit != f.limit) {
 				d.forget(s)
 			}
 		}
+	}
+}
+
+// join adds a draw to those in flight.
+func (d *denials) join(f *pending) {
+	in := &d.inFlight[f.mark[0]%sets]
+	g := in.first
+	for g != nil && g.mark != f.mark {
+		g = g.next
+	}
+	if g == nil {
+		if g = d.free; g != nil {
+			d.free = g.next
+		} else {
+			g = new(group)
+		}
+		*g = group{mark: f.mark, next: in.first}
+		in.first = g
+	}
+	if g.same == 0 {
+		g.limit = f.limit
+	}
+	d.count++
+	f.group, f.number, f.other = g, d.count, f.limit != g.limit
+	*g.counter(f)++
+	if g.others+g.changes > 0 {
+		g.disturbed = f.number
+	}
+}
+
+// leave takes a draw out of those in flight, and reports whether it was disturbed.
+func (d *denials) leave(f *pending) (disturbed bool) {
+	g := f.group
+	f.group = nil
+	*g.counter(f)--
+	if g.same+g.others+g.changes == 0 {
+		at := &d.inFlight[f.mark[0]%sets].first
+		for *at != g {
+			at = &(*at).next
+		}
+		*at = g.next
+		g.next, d.free = d.free, g
+	}
+	return f.number <= g.disturbed
+}
+
+// counter returns where a draw is counted.
+func (g *group) counter(f *pending) *int {
+	switch {
+	case f.verb > take:
+		return &g.changes
+	case f.other:
+		return &g.others
+	default:
+		return &g.same
 	}
 }
 
@@ -314,18 +381,16 @@ func (d *denials) ended(b *call, o *outcome, errs []error) {
 		for j := range l.draws {
 			dr := &l.draws[j]
 			in := &d.inFlight[dr.pending.mark[0]%sets]
-			at := &in.first
-			for *at != &dr.pending {
-				at = &(*at).next
-			}
-			*at = dr.pending.next
+			disturbed := d.leave(&dr.pending)
 			switch old := d.find(dr.pending.mark); {
 			case !o.replied():
 				in.late = max(in.late, b.ends)
 			case o.err != nil || l.verb > take:
 			case errs[i] != nil:
 				d.forget(old)
-			case !dr.pending.disturbed && b.written > in.late:
+			case disturbed || b.written <= in.late:
+				d.forget(old) // which may not have this debit
+			default:
 				d.learn(old, d.stateOf(b, o, l, j), l.verb == take && denied)
 			}
 		}

@@ -56,7 +56,7 @@
 // remembered bucket or window is Never without a call, too.
 //
 // RetryAfter then counts from the last reply, so it can be one round trip too long, and it
-// is too short only if others draw. Settle, Reset and changed limits of this process
+// is too short only if others draw, or if a reply to a debit was lost. Settle, Reset and changed limits of this process
 // are seen at once; those of other processes, and accounts that the server has
 // forgotten, up to a second late. Remaining and ResetAfter of an account that does not
 // deny are estimates from the last reply. A rolling log is remembered for one cost. If a shadow
