@@ -66,7 +66,7 @@ type state struct {
 	cost, wait, reset int64 // of a rolling log: whoever pays cost is refused for wait microseconds
 
 	sent     int64 // when its call was written: the account gains from then on at most
-	received int64 // when the reply had come, and the account's instant: from then on at least
+	received int64 // when the reply had come: from then on at least, if its instant has come too
 
 	claimed atomic.Bool // a request asks, to renew it
 }
@@ -254,7 +254,9 @@ func (s *state) most(now int64) int64 {
 }
 
 // least returns how much time has passed for the account at least, in microseconds.
-func (s *state) least(now int64) int64 { return max(now-s.received, 0) / 1000 }
+func (s *state) least(now int64) int64 {
+	return max((now-s.received)/1000-max(s.at-s.clock, 0), 0)
+}
 
 // after returns what is used so many microseconds later, and the instant. Of a log it is
 // the most that can be used, since only its last entry is known.
@@ -420,7 +422,6 @@ func (d *denials) stateOf(b *call, o *outcome, l *line, j int) *state {
 	if d.clock != nil {
 		s.clock, s.sent, s.received = l.instant, l.instant*1000, d.clock()
 	}
-	s.received += max(s.at-s.clock, 0) * 1000
 	for _, r := range l.runs {
 		h := &r.draws[j]
 		if h.debits > 0 {

@@ -17,6 +17,7 @@ type hand struct {
 	d     *denials
 	now   int64
 	clock int64
+	ahead int64 // how far the accounts are ahead of the clock
 }
 
 func newHand() *hand {
@@ -43,7 +44,7 @@ func (h *hand) reply(b *call, used ...int64) {
 		if l.verb > take {
 			break
 		}
-		text = number(number(text, used[j]*l.draws[j].rule.p), h.clock)
+		text = number(number(text, used[j]*l.draws[j].rule.p), h.clock+h.ahead)
 		if l.draws[j].rule.kind == limiter.RollingLog {
 			text = number(text, l.draws[j].rule.n*int64(bit(used[j] > 0)))
 		}
@@ -56,7 +57,7 @@ func (h *hand) reply(b *call, used ...int64) {
 		}
 	}
 	n := numbers{text: string(text)}
-	err := l.read(&n, h.clock, 0)
+	err := l.read(&n, h.clock, h.ahead)
 	h.d.ended(b, &outcome{clock: h.clock, took: 1}, []error{err})
 }
 
@@ -114,6 +115,21 @@ func TestDenials_NoWaitForgetsADebit(t *testing.T) {
 		d, ok := h.d.deny([]limiter.Charge{two}, h.now+10)
 		require.False(t, ok, "%+v", d)
 	})
+}
+
+// The account stands still, since the server's clock was set back.
+func TestDenials_AnAccountThatIsAheadIsThatOfTheLatestReply(t *testing.T) {
+	h, l := newHand(), limiter.PerHour(2)
+	h.ahead = 30e6
+	two := charge("a", 2, l)
+	first, second := h.start(take, two), h.start(take, two)
+	h.clock += 10
+	h.reply(second, 2)
+	h.clock -= 10
+	h.reply(first, 1)
+	d, ok := h.d.deny([]limiter.Charge{two}, h.now+10)
+	require.True(t, ok)
+	assert.Equal(t, time.Hour, d.RetryAfter)
 }
 
 // All lines of a server's whole traffic can be on one account.
