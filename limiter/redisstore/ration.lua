@@ -402,15 +402,20 @@ local function logs()
       or not (last <= anchor and anchor <= MOST)
       or count < 1 or count > room or low < 1 or low > count + 1
       or not ended and (sub(text, 1, 2) ~= '\2\2' or from ~= 16 * room + 3) then return end
-    if ended then -- the value must be as long as the room says, and begin as a log
-      local length = 16 * room + 43 + size
-      if #call('GETRANGE', key, format('%d', length - 1), format('%d', length)) ~= 1 then return end
-    end
     local book = {key = key, value = not ended and text, ats = {}, sums = {}, dirty = {},
       shift = 0, stored = count, room = room, count = count, total = total, low = low,
       empty = empty, anchor = anchor, last = last, size = size, expires = last}
     if count == room then book.ats[count], book.sums[count] = read('<dd', text, from - 16) end
     return book, limit, carried
+  end
+
+  -- whole reports whether the value of a book of which the end was read is as long as it
+  -- says. It is asked before the book may be written.
+  local function whole(book)
+    if book.value or not book.key or book.checked then return true end
+    local length = 16 * book.room + 43 + book.size
+    book.checked = #call('GETRANGE', book.key, format('%d', length - 1), format('%d', length)) == 1
+    return book.checked
   end
 
   -- open returns the book as it is now under a limit of n microseconds, and its instant.
@@ -533,8 +538,8 @@ local function logs()
       entries .. foot())
   end
 
-  return {parse = parse, start = start, open = open, sound = sound, wait = wait, add = add, settle = settle,
-    keep = keep, save = save}
+  return {parse = parse, start = start, open = open, sound = sound, whole = whole, wait = wait,
+    add = add, settle = settle, keep = keep, save = save}
 end
 
 -- changes returns the functions for values that are not under the request's limit.
@@ -899,6 +904,9 @@ while key < #KEYS do
           end
         end
         if not good then parse(a, value) end
+      end
+      if verb > 0 and bookOf[a] and not log.whole(bookOf[a]) then
+        limitOf[a], bookOf[a], spoils[a] = nil, nil, 'RATIONSPOILED ' .. keys[a]
       end
       wrong = wrong or spoils[a]
     end
