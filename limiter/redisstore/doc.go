@@ -214,6 +214,8 @@
 // Anything else under a key of ours (another type, a cut value, not a number) is
 // an error of reason other; the Take or Settle that finds it changes no account and
 // deletes the key, so that the account is full for the next.
+// A log is not read as a whole: if the damage is in an entry, the store answers from the
+// rest, with a wait that may be too long, or finds it later.
 //
 // # Rights
 //
