@@ -39,7 +39,7 @@
 //
 // A log has up to 10,000 entries, and no request reads all of them: a decision reads at
 // most 2*log2(n) of n entries, and a correction rewrites about log2(n). So a request on
-// a full log costs the server four to six times what one on a bucket does. Now and then
+// a full log costs the server four to seven times what one on a bucket does. Now and then
 // one that is allowed or corrected also drops what has left or has been given back in
 // full. That is copied in bulk; only after thousands of corrections of old entries it
 // takes the server some milliseconds.
