@@ -200,7 +200,11 @@ func TestTake_ForeignValuesAreAnErrorAndHeal(t *testing.T) {
 			s.Do("SET", key, "\x01\x00"+strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x3f", 5))
 		},
 		"a-value-without-its-beginning": func(s *redistest.Server, key string) {
-			s.Do("SET", key, s.Do("GETRANGE", key, 3, -1))
+			rest := []byte(s.Do("GETRANGE", key, 3, -1).(string))
+			if len(rest) > 0 && rest[0] < ' ' {
+				rest[0] = ' ' // else it could be the version of a newer format
+			}
+			s.Do("SET", key, string(rest))
 		},
 	}
 	for name, spoil := range put {
