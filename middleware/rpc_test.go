@@ -425,5 +425,6 @@ func TestRPC_ALongQueryIsNotParsed(t *testing.T) {
 		return testing.AllocsPerRun(10, func() { h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	cost("")
-	assert.LessOrEqual(t, cost("connect=v1&"+strings.Repeat("a&", 4900)), cost(""))
+	// To parse it would take hundreds. The race detector drops some of what is pooled.
+	assert.Less(t, cost("connect=v1&"+strings.Repeat("a&", 4900)), cost("")+10)
 }
