@@ -115,13 +115,27 @@ func (q *request) fail(
 // closed returns the refusal of a store that failed, by the first budget by name that
 // is Closed.
 func (q *request) closed(l *Limiter) Decision {
-	d := Decision{Outcome: Deny, RetryAfter: closedRetry}
+	var d Decision
 	for i, b := range q.budgets {
-		if !b.Shadow && l.policy(b) == Closed && (d.Budget == "" || b.Name < d.Budget) {
-			d.Budget, d.Limit = b.Name, q.charges[i].Limit
+		if !b.Shadow && l.policy(b) == Closed {
+			d = firstByName(d, closedBy(b.Name, q.charges[i].Limit))
 		}
 	}
 	return d
+}
+
+// closedBy returns the refusal of a store that failed, by one budget.
+func closedBy(budget string, l Limit) Decision {
+	return Decision{Outcome: Deny, Budget: budget, Limit: l, RetryAfter: closedRetry}
+}
+
+// firstByName returns the decision whose budget has the first name; the zero Decision is
+// none.
+func firstByName(a, b Decision) Decision {
+	if a.Outcome == 0 || b.Budget < a.Budget {
+		return b
+	}
+	return a
 }
 
 // startTimer returns the time, if the observer wants to know how long the store takes.

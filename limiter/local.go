@@ -18,18 +18,15 @@ func (q *request) local(ctx context.Context, l *Limiter, ask storeCall) (Decisio
 	for i := range q.charges {
 		c := &q.charges[i]
 		limits[i] = c.Limit
-		refusal := Decision{Budget: c.Key.Budget, Limit: c.Limit}
 		share, err := l.can.Share(c.Limit, q.budgets[i].PerRequest)
 		if err == nil {
 			err = l.can.Local.Check(share)
 		}
 		switch {
 		case c.Cost > c.Limit.Capacity():
-			refusal.Outcome = Never
-			never = firstByName(never, refusal)
+			never = firstByName(never, Decision{Outcome: Never, Budget: c.Key.Budget, Limit: c.Limit})
 		case err != nil, c.Cost > share.Capacity():
-			refusal.Outcome, refusal.RetryAfter = Deny, closedRetry
-			closed = firstByName(closed, refusal)
+			closed = firstByName(closed, closedBy(c.Key.Budget, c.Limit))
 		}
 		c.Limit, c.Result, c.Receipt = share, Result{}, Receipt{}
 	}
@@ -49,9 +46,7 @@ func (q *request) local(ctx context.Context, l *Limiter, ask storeCall) (Decisio
 	for i := range q.charges {
 		c := &q.charges[i]
 		if err != nil {
-			closed = firstByName(closed, Decision{
-				Outcome: Deny, Budget: c.Key.Budget, Limit: limits[i], RetryAfter: closedRetry,
-			})
+			closed = firstByName(closed, closedBy(c.Key.Budget, limits[i]))
 		} else if c.Key.Budget == d.Budget {
 			d.Limit = limits[i]
 			d.RetryAfter = min(d.RetryAfter, limits[i].timeFor(c.Cost))
@@ -61,15 +56,6 @@ func (q *request) local(ctx context.Context, l *Limiter, ask storeCall) (Decisio
 		return closed, Closed
 	}
 	return d, Local
-}
-
-// firstByName returns the decision whose budget has the first name; the zero Decision is
-// none.
-func firstByName(a, b Decision) Decision {
-	if a.Outcome == 0 || b.Budget < a.Budget {
-		return b
-	}
-	return a
 }
 
 // keepLocal drops all charges but those of the enforced budgets that are Local.
