@@ -41,6 +41,7 @@ type Observer struct {
 // DecisionEvent is one decision, with everything that it was made from.
 type DecisionEvent struct {
 	Limiter  string
+	Store    string // its name in [Capabilities]
 	Caller   Caller
 	Decision Decision
 	Cost     int64

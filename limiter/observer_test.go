@@ -212,7 +212,7 @@ func TestObserver_ADecisionHasAllThatItWasMadeFrom(t *testing.T) {
 	d, err := l.Take(ctx, caller, 7)
 	require.NoError(t, err)
 	e := events.last()
-	assert.Equal(t, limiter.DecisionEvent{Limiter: "api", Caller: caller, Cost: 7, Decision: d,
+	assert.Equal(t, limiter.DecisionEvent{Limiter: "api", Store: "memory", Caller: caller, Cost: 7, Decision: d,
 		Charges: e.Charges}, e)
 	require.Len(t, e.Charges, 3)
 	for i, want := range []struct {

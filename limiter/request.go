@@ -54,7 +54,7 @@ func (q *request) paid(k *Key) (charged bool, sum int64) {
 func (l *Limiter) borrow(c *Caller, cost int64) *request {
 	q, pooled := l.requests.Get().(*request)
 	if !pooled {
-		q = &request{event: DecisionEvent{Limiter: l.name}}
+		q = &request{event: DecisionEvent{Limiter: l.name, Store: l.can.Name}}
 	}
 	c.trim()
 	q.event.Caller, q.event.Cost = *c, cost

@@ -227,7 +227,7 @@ func (c *collector) decidedLocally(e *limiter.DecisionEvent) {
 	if !ok || failed.Policy != limiter.Local {
 		return
 	}
-	c.local.WithLabelValues(safe(e.Limiter), c.stores.nameOf(e.Limiter)).Inc()
+	c.local.WithLabelValues(safe(e.Limiter), safe(e.Store)).Inc()
 	if outcome := enforced(&e.Decision); outcome == nearLimit {
 		c.count(e.Limiter, e.Decision.Budget, allow)
 	} else {

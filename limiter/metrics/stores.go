@@ -51,13 +51,6 @@ func (t *stores) add(of string, s limiter.Store, name string, can limiter.Capabi
 	t.by[of] = counted{s, name, can.Accounts, can.BreakerOpen, can.DeniedFromMemory}
 }
 
-// nameOf returns the name of the store that a limiter has.
-func (t *stores) nameOf(of string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.by[safe(of)].name
-}
-
 // distinct returns each store once that counts its accounts. Stores that cannot be
 // compared count for each of their limiters.
 func (t *stores) distinct() []counted {
