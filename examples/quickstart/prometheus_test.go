@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -39,7 +38,7 @@ func startPrometheus(t *testing.T, scraped string) string {
 			t.Fatal(err)
 		}
 	}
-	addr := freeAddr(t)
+	addr := redistest.FreeAddr(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,16 +57,6 @@ func startPrometheus(t *testing.T, scraped string) string {
 		}
 	})
 	return addr
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // replaced returns the text of a file with pairs of texts replaced.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,16 +10,6 @@ import (
 
 	"github.com/ration-go/ration/internal/lab/redistest"
 )
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
 
 // status returns the status of a request by alice, or 0 where nobody listens.
 func status(t *testing.T, addr, path string) int {
@@ -44,7 +33,7 @@ func TestRedis_TwoProcessesShareABudget(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	first, second := freeAddr(t), freeAddr(t)
+	first, second := redistest.FreeAddr(t), redistest.FreeAddr(t)
 	cmd := exec.Command(program, "-redis", server.Addr, "-addr", first, "-second", second)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {

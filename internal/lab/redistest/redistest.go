@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -53,9 +52,8 @@ func StartTCP(t testing.TB, args ...string) *Server {
 	t.Helper()
 	for range 5 {
 		s := newServer(t)
-		port := freePort(t)
-		s.Network, s.Addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		s.args = append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1"}, args...)
+		s.Network, s.Addr = "tcp", FreeAddr(t)
+		s.args = append([]string{"--port", s.Port(), "--bind", "127.0.0.1"}, args...)
 		s.launch()
 		if s.ready() == nil {
 			return s
@@ -98,14 +96,15 @@ func binary(t testing.TB) string {
 	return ""
 }
 
-func freePort(t testing.TB) int {
+// FreeAddr returns a loopback address that nobody listens on, until somebody does.
+func FreeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return l.Addr().String()
 }
 
 // Restart starts the server again; one that runs is killed first. What is not on

@@ -2,10 +2,8 @@ package redistest
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,13 +35,12 @@ func StartGroup(t testing.TB) *Group {
 func (g *Group) sentinel(t testing.TB) *Server {
 	t.Helper()
 	s := newServer(t)
-	port := strconv.Itoa(freePort(t))
-	s.Network, s.Addr = "tcp", net.JoinHostPort("127.0.0.1", port)
+	s.Network, s.Addr = "tcp", FreeAddr(t)
 	file := filepath.Join(s.dir, "sentinel.conf")
 	config := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\n"+
 		"sentinel monitor %s 127.0.0.1 %s 1\nsentinel down-after-milliseconds %s %d\n"+
 		"sentinel failover-timeout %s 5000\n",
-		port, s.dir, g.Name, g.Master.Port(), g.Name, downAfter.Milliseconds(), g.Name)
+		s.Port(), s.dir, g.Name, g.Master.Port(), g.Name, downAfter.Milliseconds(), g.Name)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
