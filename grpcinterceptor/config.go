@@ -31,8 +31,7 @@ type Config struct {
 	// Trailers adds the trailers x-ratelimit-limit (the capacity), x-ratelimit-remaining
 	// and x-ratelimit-reset (seconds until the account is full) to allowed calls. They
 	// describe the account with the least left, of those that belong to the caller or to
-	// a Public budget. In a chain of interceptors, set it in
-	// the outermost.
+	// a Public budget. In a chain of interceptors, set it in the outermost.
 	Trailers bool
 	// Cost returns the cost of a unary call in tokens, at least 0; msg is the request
 	// message. A stream costs 1, because it is charged before a message is read; with

@@ -38,8 +38,8 @@
 // [Limiter.Reset] and [Limiter.Reload], or use packages middleware and
 // grpcinterceptor, which call the limiter for them. A handler says what its request
 // really cost with [Settle], and finds what was decided with [DecisionFrom].
-// [Limiter.Explain] says what would become of a request, and why. A [Bucket] is one account on its own, for outbound
-// calls and jobs.
+// [Limiter.Explain] says what would become of a request, and why. A [Bucket] is one
+// account on its own, for outbound calls and jobs.
 //
 // # Adapters
 //

@@ -169,7 +169,7 @@ func (s *Status) Message() string {
 
 // Patience is how long a client waits for a retry.
 type Patience struct {
-	Longest time.Duration // for longer waits it is told not to retry
+	Longest time.Duration // beyond this the answer says not to retry
 	Left    time.Duration // until the deadline of its call; see NoDeadline
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/ration-go/ration/limiter"
 )
 
-// refused are requests that were refused, and what their callers are told.
+// refused are requests that were refused, with the answers to their callers.
 var refused = []struct {
 	name      string
 	request   limiter.Request

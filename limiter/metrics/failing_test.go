@@ -17,7 +17,7 @@ import (
 	"github.com/ration-go/ration/limiter/resilient"
 )
 
-// unreliable is a store that fails when it is told to.
+// unreliable is a store that fails while down is set.
 type unreliable struct {
 	limiter.Store
 	down bool

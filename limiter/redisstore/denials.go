@@ -44,7 +44,7 @@ const (
 // find two, because the seeds are random.
 type mark [2]uint64
 
-// place is where a state is, with a part of its mark.
+// place holds a state and a part of its mark.
 type place struct {
 	tag   atomic.Uint64
 	state atomic.Pointer[state]
@@ -355,7 +355,7 @@ func (d *denials) leave(f *pending) (disturbed bool) {
 	return f.number <= g.disturbed
 }
 
-// counter returns where a draw is counted.
+// counter returns the count that a draw adds to.
 func (g *group) counter(f *pending) *int {
 	switch {
 	case f.verb > take:

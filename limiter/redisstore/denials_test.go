@@ -127,7 +127,7 @@ func TestDenials_TheSameIsAllowedAsWithout(t *testing.T) {
 	assert.Greater(t, hits, int64(500))
 }
 
-// Whoever waits as long as told is allowed, while nobody else draws.
+// A caller that waits for RetryAfter is allowed, if nobody else draws.
 func TestDenials_NoWaitIsTooShort(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

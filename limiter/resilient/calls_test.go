@@ -252,8 +252,8 @@ func TestCalls_CallersWhoLeave(t *testing.T) {
 	}
 }
 
-// Calls that never return are bounded; others are refused at once. A crowd on a store
-// that answers does not open the breaker.
+// Calls that never return are bounded; others are refused at once. Many callers of a store
+// that answers do not open the breaker.
 func TestCalls_AreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guarded) {
 		release := make(chan struct{})

@@ -76,13 +76,14 @@
 //
 // A store that hangs is not asked: after a whole timeout in which no call was answered in
 // time, and at least three were not, the breaker opens. Everybody who waits is answered
-// at once, and so are further requests. While requests come, at most two of them at a
-// time start a probe in the background, at first 10 ms after the last and later up to
-// 150 ms; a probe is a Take of cost 0, which debits nothing. The first that is answered in time
-// closes the breaker. Answers that are errors count as answers, unless they are errors of
-// the network, or a *[limiter.StoreError] with the reason unavailable, timeout or
-// ambiguous. So an attacker cannot open it by leaving early, nor by sending what the
-// server refuses, if the store does not call that unavailable.
+// at once, and so are further requests. While requests come, a probe is made in the
+// background at first 10 ms after the last and later up to 150 ms, and a second one, at
+// longer intervals, beside one that gets no reply. A probe is a Take of cost 0, which
+// debits nothing. The first that is answered in time closes the breaker. Answers that are
+// errors count as answers, unless they are errors of the network, or a
+// *[limiter.StoreError] with the reason unavailable, timeout or ambiguous. So an attacker
+// cannot open it by leaving early, nor by sending what the server refuses, if the store
+// does not call that unavailable.
 //
 // Package redisstore has a breaker of its own, which counts calls to the server. The calls
 // of other stores are bounded here, by Config.Timeout: they run in goroutines of their

@@ -451,7 +451,7 @@ func TestTake_ACallerMayLeaveWhileTheLocalStoreIsAsked(t *testing.T) {
 	assert.Zero(t, r.Decision)
 }
 
-// An observer is told the charges that the local side has decided.
+// An Observer receives the charges that the local side has decided.
 func TestObserver_GetsTheLocalCharges(t *testing.T) {
 	var events []limiter.DecisionEvent
 	var names []string

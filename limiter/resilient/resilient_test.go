@@ -14,9 +14,8 @@ import (
 	"github.com/ration-go/ration/limiter/storetest"
 )
 
-// While the shared store decides, the promise is that of the shared store: both where it
-// bounds its calls by itself, and where they are bounded here. The local side keeps the
-// promise, too.
+// The store keeps the promise, with a shared store that bounds its calls and with one that
+// does not. So does the local side.
 func TestStore_KeepsThePromise(t *testing.T) {
 	front := func(shared limiter.Store, now func() time.Time) *resilient.Store {
 		return limiter.Must(resilient.New(shared, newMemory(t, now), resilient.Config{
@@ -105,7 +104,7 @@ func TestCapabilities_AreThoseOfTheSharedStore(t *testing.T) {
 	assert.False(t, can.BreakerOpen())
 }
 
-// A receipt is settled where it was taken, and nowhere else.
+// A receipt is settled only in the store that wrote it.
 func TestSettle_KnowsWhoseReceiptItIs(t *testing.T) {
 	p := newProcess(t, 2, limiter.Budget{Name: "a", Limit: limiter.PerHour(10), OnError: limiter.Local})
 	side := p.store.Capabilities().Local

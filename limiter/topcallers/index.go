@@ -29,8 +29,8 @@ func (x *index) insert(hash uint64, cell int) {
 	x.slots[p].Store(uint32(cell + 1))
 }
 
-// remove removes the cell of a hash, and moves those behind it that would no longer be
-// found, to where they are. The lock is held.
+// remove removes the cell of a hash. It moves cells behind it forward, if they would no
+// longer be found. The lock is held.
 func (x *index) remove(hash uint64, cell int, hashes *[cells]atomic.Uint64) {
 	empty := x.start(hash)
 	for x.cell(empty) != cell {

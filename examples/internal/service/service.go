@@ -69,7 +69,7 @@ func New(users, addresses limiter.Store) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The users are made up. Where they are people, use Hashed and a Secret, or the zero
+	// The users are made up. If yours are people, use Hashed and a Secret, or the zero
 	// Config.
 	denials, err := denylog.New(denylog.Config{Principals: denylog.Plain, Shadow: true})
 	if err != nil {

@@ -4,7 +4,7 @@
 // Each limiter is set up at its best (see the comments in peers.go) and is asked for
 // the same decisions, for callers in random order. Peers get a key that is ready made;
 // some make it from two parts, as this module does: the caller's id and the route.
-// The strings are new for each decision, as a request has just brought them.
+// The strings are new for each decision, as those of a new request are.
 //
 // A workload is measured in rounds of 3 ms; in each round every limiter has its turn,
 // in random order, so that what disturbs the machine disturbs all alike. Ratios are
